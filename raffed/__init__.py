@@ -37,10 +37,11 @@ if TYPE_CHECKING:
     from raffed.config.sections import Data, Model, Numerics, Runtime
     from raffed.config.training import Local
     from raffed.config.validation import Choices, Doc, Length, Range, Strength, Words
+    from raffed.core.addressed import Mixtures
     from raffed.core.context import ClientData, Context, Forward, Received, ServerContext, Spec
     from raffed.core.ingredients import Correction, Gradient, Head, Ingredient, LocalSolver, Personal, Term
     from raffed.core.measures.own_metric import metric
-    from raffed.core.messages import Private, Summable, Upload, Wire
+    from raffed.core.messages import Addressed, Broadcast, Private, Summable, Upload, Wire
     from raffed.core.method import Method
     from raffed.core.params import Params, State
     from raffed.core.parts import Budget, ParameterSplit, Pass
@@ -57,7 +58,9 @@ if TYPE_CHECKING:
     from raffed.tables.items import Claim
 
 __all__ = [
+    "Addressed",
     "Assign",
+    "Broadcast",
     "Budget",
     "Choices",
     "Claim",
@@ -79,6 +82,7 @@ __all__ = [
     "LocalSolver",
     "Mean",
     "Method",
+    "Mixtures",
     "Model",
     "Numerics",
     "ParameterSplit",
@@ -151,6 +155,7 @@ _NAMES = {
         "Strength",
         "Words",
     ),
+    "raffed.core.addressed": ("Mixtures",),
     "raffed.core.context": (
         "ClientData",
         "Context",
@@ -169,6 +174,8 @@ _NAMES = {
         "Term",
     ),
     "raffed.core.messages": (
+        "Addressed",
+        "Broadcast",
         "Private",
         "Summable",
         "Upload",

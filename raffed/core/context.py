@@ -274,6 +274,11 @@ class Spec:
     norms: tuple[str, ...] = ()
 
     @property
+    def everyone(self) -> int:
+        """Number of all clients, also of those that never train. Their numbers are below it."""
+        return self.num_clients + len(self.unseen)
+
+    @property
     def turn(self) -> int:
         """The earlier name of `rounds_per_cycle`."""
         warnings.warn("Spec.turn is called rounds_per_cycle now", DeprecationWarning, stacklevel=2)
@@ -287,8 +292,10 @@ class Received(Record, Generic[Sent]):
         count: Number of clients that sent a message.
         sum: The sum of the messages, if they are `Summable`.
         each: The messages in client order, if they are not.
+        clients: Numbers of the clients that sent the messages in `each`.
     """
 
     count: int
     sum: Sent | None = None
     each: tuple[Sent, ...] = ()
+    clients: tuple[int, ...] = ()

@@ -7,6 +7,7 @@ state cannot leave by accident. See docs/design.md §9. The golden wire table li
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NoReturn, SupportsIndex
 
 import torch
@@ -21,7 +22,7 @@ from raffed.errors import BoundaryError
 
 R = TypeVar("R", bound=Record)
 # What a field of a record holds
-Value = Tensor | Params | Record | dict[str, Record] | tuple[Record, ...] | float | str | None
+Value = Tensor | Params | Record | dict[str, Record] | tuple[Any, ...] | float | str | None
 
 
 def moved(value: R, device: torch.device) -> R:
@@ -45,12 +46,14 @@ def _moved(value: R, device: torch.device) -> R:
 def _field_moved(value: Value, device: torch.device) -> Value:
     if isinstance(value, Tensor | Params):
         return value.to(device)
+    if isinstance(value, Addressed):
+        return value
     if isinstance(value, Record):
         return _moved(value, device)
     if isinstance(value, dict):
         return {name: _moved(one, device) for name, one in value.items()}
     if isinstance(value, tuple):
-        return tuple(_moved(one, device) for one in value)
+        return tuple(_field_moved(one, device) for one in value)
     return value
 
 
@@ -126,6 +129,36 @@ class Broadcast(Wire):
     w: Params
     b: Params
     slots: dict[str, Wire]
+
+
+class Addressed(Wire):
+    """A message of which each client gets a part of its own.
+
+    What a client downloads is its reply, of which the message itself is no part. Only the simulation moves
+    the whole of it. It stays on the CPU, where replies are made.
+    """
+
+    def reply(self, b: Broadcast, client: int) -> Broadcast:
+        """Return what a client downloads. It depends on nothing but this message and the arguments.
+
+        Args:
+            b: What all clients would download, without any message of this kind.
+            client: Number of the client. It may be one that the server has never heard of.
+
+        Returns:
+            `b` with other weights, statistics or messages. Names and shapes of the first two stay.
+        """
+        raise NotImplementedError
+
+    def __reduce__(self) -> tuple[Callable[..., Addressed], tuple[Any, ...]]:
+        # As points, whose numbers every actor of a node reads without a copy
+        fields = fields_of(self)
+        points = {name: Params({name: one}) for name, one in fields.items() if isinstance(one, Tensor)}
+        return _readdressed, (type(self), fields | points, tuple(points))
+
+
+def _readdressed(kind: type[Addressed], fields: Mapping[str, Any], points: Sequence[str]) -> Addressed:
+    return kind(**{**fields, **{name: fields[name][name] for name in points}})
 
 
 class Upload(Wire):

@@ -143,7 +143,8 @@ class Method:
     @property
     def has_global(self) -> bool:
         """Whether the server holds a whole model. Otherwise there is no accuracy on the global test set."""
-        return self.split.personal == "none" and self.split.buffers == "average"
+        whole = self.split.personal == "none" and self.split.buffers == "average"
+        return whole and self.server.has_global
 
     @property
     def needs_sgd(self) -> bool:
@@ -325,6 +326,8 @@ def _of_a_solver(m: Method) -> Iterator[str]:
         )
     if len(m.passes) > 1:
         yield f"it has {len(m.passes)} passes, but {rule} trains in one; leave the others out"
+    if m.passes[0].lr_scale != 1.0:
+        yield f"its pass has an lr_scale, but {rule} makes its own steps; leave lr_scale out"
     if m.passes[0].part != "all":
         yield (
             f"its pass trains the part {m.passes[0].part!r} of the network, but {rule} steps all of it; "

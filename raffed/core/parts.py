@@ -101,6 +101,7 @@ class Pass:
             addition of the personal ingredient. Default False.
         keep_singleton_batch: Whether a last batch of one sample is trained on. If not, a network with
             BatchNorm leaves it out of its epochs, unless it is a client's only batch. Default True.
+        lr_scale: Factor of the round's learning rate. Default 1.
 
     Raises:
         UsageError: There is no such part of a network, or a number is outside its range.
@@ -112,6 +113,7 @@ class Pass:
     weight_decay: WeightDecay = None
     cross_entropy_only: bool = False
     keep_singleton_batch: bool = True
+    lr_scale: Annotated[float, Range(0.0, 1e3)] = 1.0
 
     def __post_init__(self) -> None:
         check_fields("Pass", self)

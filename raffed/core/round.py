@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from raffed.budget import allow
 from raffed.config.slots import described
+from raffed.core.addressed import replied, unaddressed
 from raffed.core.aggregation.robust_means import robust_mean
 from raffed.core.context import ClientData, Context, Received, ServerContext, Spec
 from raffed.core.ingredients import Ingredient, Personal
@@ -219,6 +221,7 @@ def begin(m: Method, b: Broadcast, participant: Participant, session: TrainingSe
     Each ingredient knows its own memory and message, and nobody else's.
     """
     net, local, data = session.net, session.local, participant.data
+    b = replied(b, participant.client) if participant.sent is None else participant.sent
     b = b if b.w.device == net.device else moved(b, net.device)
     start = joined(m, b, participant.client_state, net)
     clock = ClientClock.of(m, session, b.round, participant)
@@ -327,7 +330,7 @@ def between_rounds(
     model needs more than that (`Personal.between`), it is trained, and nothing of that training is kept.
     """
     if m.personal is not None and m.personal.between == "round":
-        return client_round(m, b, participant.client_state, participant.data, session, participant.client)
+        return client_rounds(m, b, [participant], session)[0]
     visit = begin(m, b, participant, session)
     make_opening(m, [visit], session)
     if m.personal is not None and m.personal.between == "private":
@@ -347,6 +350,17 @@ def joined(m: Method, b: Broadcast, client_state: ClientState | None, net: Netwo
     if m.split.buffers == "local":
         buffers = client_state.b if client_state else net.initial.b
     return State(w, buffers).to(net.device)
+
+
+def check_table(m: Method, initial: State, spec: Spec) -> None:
+    """Refuse a run whose server would answer its clients from a table that does not fit into the memory.
+
+    Raises:
+        UsageError: It does not, or the server's rule cannot answer so many clients.
+    """
+    numbers = m.server.table_size(m.split.shared(initial.w, spec.norms), spec)
+    clients = f"the table from which {m.name} answers {spec.everyone:,} clients"
+    allow(4.0 * numbers, f"{clients}, of {numbers:,} numbers,")
 
 
 def server_init(m: Method, initial: State, spec: Spec) -> ServerState:
@@ -462,9 +476,10 @@ def _numbers(
 def evaluated_broadcast(m: Method, s: ServerState) -> Broadcast:
     """Return what is evaluated as the global model.
 
-    It is the broadcast, with the weights for evaluation that the server's rule chooses.
+    It is the broadcast without what is addressed, with the weights for evaluation that the server's rule
+    chooses.
     """
     w = m.server.evaluation_weights(s.slots.get("server"), s.w)
     if w is not s.w:
         check_evaluated(m, w, s.round)
-    return s.replace(w=w).broadcast()
+    return unaddressed(s.replace(w=w).broadcast())

@@ -16,7 +16,7 @@ from raffed.core.messages import ServerMemory, Wire
 from raffed.core.params import Params, Record
 
 if TYPE_CHECKING:
-    from raffed.core.context import ServerContext
+    from raffed.core.context import ServerContext, Spec
 
 
 class Reweighting(Record):
@@ -151,6 +151,8 @@ class ServerRule(Record, Generic[ServerMemory]):
             Rules that train ask for it. All tensors that `step` is given then lie on that device, and it has
             to make new ones there (`device=w.flat.device`). Otherwise all of them lie on the CPU.
         acts_last: Whether the model that is scored is finished by the run's last round only, as in CCVR.
+        has_global: Whether the weights w^{t+1} are a model. They are not if each client gets another one, of
+            which they are only the mean.
     """
 
     _compare = True
@@ -159,6 +161,7 @@ class ServerRule(Record, Generic[ServerMemory]):
     on_device: ClassVar[bool] = False  # its step is made where clients train
     adaptive: ClassVar[bool] = False  # its steps are divided by the size of the mean updates
     acts_last: ClassVar[bool] = False  # what it scores before the last round is not its model yet
+    has_global: ClassVar[bool] = True  # w^{t+1} is a model, and not only the mean of several
 
     def __init_subclass__(cls, stored: str = "") -> None:
         super().__init_subclass__(stored)
@@ -170,6 +173,20 @@ class ServerRule(Record, Generic[ServerMemory]):
 
     def init(self, w: Params) -> ServerMemory | None:
         return None
+
+    def table_size(self, w: Params, spec: Spec) -> int:
+        """Return how many numbers the table may hold from which this rule answers each client (`Addressed`).
+
+        It is asked before a run begins, which is refused if they do not fit into the memory. Default 0.
+
+        Args:
+            w: The initial shared weights.
+            spec: Sizes of the model and of the federation.
+
+        Raises:
+            UsageError: The rule cannot answer so many clients.
+        """
+        return 0
 
     def step(
         self, own: ServerMemory, w: Params, mean: Params, k: ServerContext

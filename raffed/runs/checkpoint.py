@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NotRequired, TypedDict
 
 from raffed.config.validation import Json
-from raffed.core.messages import ServerState
+from raffed.core.messages import Addressed, ServerState
 from raffed.core.method import Method
 from raffed.core.params import State
 from raffed.errors import RunFolderError, check_permitted
@@ -63,6 +63,16 @@ def weights_sha256(state: State) -> str:
             total.update(name.encode())
             total.update(tensor.detach().cpu().numpy().tobytes())
     return total.hexdigest()
+
+
+def round_sha256(server: ServerState) -> str:
+    """Return the SHA-256 of what clients download after a round: of the weights, and of tables of replies.
+
+    Without such a table (`Addressed`) it is that of the weights.
+    """
+    weights = weights_sha256(State(server.w, server.b))
+    tables = [digest(one) for _, one in sorted(server.slots.items()) if isinstance(one, Addressed)]
+    return hashlib.sha256(" ".join([weights, *tables]).encode()).hexdigest() if tables else weights
 
 
 def client_states_sha256(digests: Mapping[int, str]) -> str:

@@ -18,7 +18,7 @@ from raffed.core.ingredients import Ingredient
 from raffed.core.measures.scores import ScoreCounts
 from raffed.core.messages import ServerState
 from raffed.core.params import State
-from raffed.core.round import evaluated_broadcast, server_init
+from raffed.core.round import check_table, evaluated_broadcast, server_init
 from raffed.core.training.overrides import override_line
 from raffed.errors import RaffedError, RunFolderError
 from raffed.federation.faults import attack_rows
@@ -31,7 +31,7 @@ from raffed.results.origin import command_line, work_for
 from raffed.results.runfile import RUN_FILE
 from raffed.runs.aggregation import CleanScore, RoundAggregator, ServerDevice
 from raffed.runs.best_model import Validation
-from raffed.runs.checkpoint import RunState, weights_sha256
+from raffed.runs.checkpoint import RunState, round_sha256
 from raffed.runs.events import RoundEvent, round_event
 from raffed.runs.final_measures import OwnMeasures, after_last, before_last, fairness
 from raffed.runs.folder import RunFolder
@@ -138,6 +138,7 @@ class RoundLoop:
         self._idle = IdleTerms(setup.method)
         self._clean = None if public is None else CleanScore(setup.data, device, public)
         with user_errors():
+            check_table(self.method, network.initial, self.spec)
             self.server: ServerState = folder.resumed or server_init(self.method, network.initial, self.spec)
         self.round_hashes: list[str] = list(folder.round_hashes)
         self.versions: dict[int, int] = {}
@@ -286,9 +287,8 @@ class RoundLoop:
         """
         training, reports = scoring.training, scoring.reports
         participants, order = training.plan.participants, training.order
-        self.round_hashes.append(
-            weights_sha256(self.state)
-        )  # at this point, because the next round trains meanwhile
+        # At this point, because the next round trains meanwhile
+        self.round_hashes.append(round_sha256(self.server))
         later = ahead and self.server.round + 1 < self.setup.config.federation.rounds
         if later and not self._by_loss:
             self._ahead = self._schedule.plan(self.server.round + 1, losses=False)
@@ -421,7 +421,7 @@ def _close(loop: RoundLoop) -> None:
     digests = backend.client_state_digests(loop.versions)
     folder.note_placement(backend.placement())
     hashes, best = loop.round_hashes, loop.validation.kept
-    folder.finish(loop.server, weights_sha256(loop.state), digests, hashes, best, loop.ended_early)
+    folder.finish(loop.server, round_sha256(loop.server), digests, hashes, best, loop.ended_early)
 
 
 def _ended(folder: RunFolder, state: str, error: str) -> None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from raffed.config.privacy import Privacy
+from raffed.core.addressed import unaddressed
 from raffed.core.aggregation.exact_sums import PointSum, plain_sum
 from raffed.core.measures.scores import ScoreCounts
 from raffed.core.measures.term_strength import ALL
@@ -300,12 +301,15 @@ class ClientSurvey:
         """Return the server's layers, completed by the mean of the layers that the last participants keep.
 
         Only the simulator can form this model (docs/papers/gldp.md §7). It is None if nothing is shared, if
-        buffers stay with the clients, if no head is used, or if no upload was counted.
+        buffers stay with the clients, if no head is used, or if no upload was counted. Where clients keep no
+        layers, it is the mean of their models.
         """
         split, personal = self._setup.method.split, self._setup.method.personal
         headless = personal is not None and personal.predicts
         if split.personal == "all" or split.buffers == "local" or headless or not any(last.weights):
             return None
+        if split.personal == "none":
+            return unaddressed(server.broadcast())
         kept, weights = tuple(versions[client] for client in last.participants), last.weights
         if self._setup.config.clock.asynchronous:  # the weights of stale uploads do not add up to 1
             weights = tuple(weight / math.fsum(weights) for weight in weights)
@@ -313,7 +317,7 @@ class ClientSurvey:
         for part in self._backend.own_layers(replace(last, versions=kept, weights=weights)):
             total.merge(part)
         own = total.value(split.own(self._initial.w, self._norms))
-        return server.replace(w=server.w.joined(own, self._initial.w.names)).broadcast()
+        return unaddressed(server.replace(w=server.w.joined(own, self._initial.w.names)).broadcast())
 
 
 def _order(server: ServerState, clients: tuple[int, ...], versions: tuple[int, ...]) -> RoundOrder:

@@ -15,7 +15,7 @@ from torch import nn
 from raffed.config.run import RunConfig
 from raffed.core import seeds
 from raffed.core.context import ClientData
-from raffed.core.messages import ServerState
+from raffed.core.messages import Addressed, ServerState
 from raffed.core.method import Method
 from raffed.core.params import State
 from raffed.core.round import between_rounds, evaluated_broadcast
@@ -189,7 +189,7 @@ def _initial_net(about: RunContents, config: RunConfig) -> Net:
 def _global(config: RunConfig, method: Method, server: ServerState) -> State:
     if not method.has_global:
         raise UsageError(
-            f"{config.method} has no global model: each client keeps a part of it; give client= (--client K)"
+            f"{config.method} has no global model: each client has one of its own; give client= (--client K)"
         )
     broadcast = evaluated_broadcast(method, server)
     return State(broadcast.w, broadcast.b)
@@ -206,7 +206,8 @@ def _personal(folder: Path, config: RunConfig, server: ServerState, client: int)
             f"{config.method}: the scores of a client come from more than one model; none to load"
         )
     is_shared = method.split.personal == "none" and method.split.buffers == "average"
-    if method.personal is None and method.opening is None and is_shared:
+    alike = not any(isinstance(one, Addressed) for one in server.slots.values())
+    if method.personal is None and method.opening is None and is_shared and alike:
         raise UsageError(f"{config.method} has no personal models; leave client= (--client) out")
     net = make_network(setup)
     spec = make_spec(setup.data, net.feature_dim, net.norm_names)

@@ -13,7 +13,6 @@ from raffed.config.run import RunConfig
 from raffed.config.stop_rule import ValidationCurve, read_rule
 from raffed.core.messages import ClientState, ServerState
 from raffed.core.method import Method
-from raffed.core.params import State
 from raffed.data.partition_file import Partition
 from raffed.errors import RaffedError
 from raffed.results.files import file_sha256
@@ -30,7 +29,7 @@ from raffed.runs.checkpoint import (
     client_states_sha256,
     damaged_client_states,
     other_states,
-    weights_sha256,
+    round_sha256,
 )
 from raffed.runs.folder import FINAL
 from raffed.runs.integrity import PARTITION, EarlierRounds, same_recipe
@@ -133,7 +132,7 @@ def _best_weights(path: Path, method: Method) -> str:
         server = load_server(path, method)
     except RaffedError:
         return "unreadable"
-    return weights_sha256(State(server.w, server.b))
+    return round_sha256(server)
 
 
 def check_files(
@@ -218,7 +217,7 @@ def _checkpoint(
         return
     yield VerificationCheck(one.name, str(said.get("server_sha256")), digest(server))
     weights = recorded[server.round - 1] if 0 < server.round <= len(recorded) else "no such round"
-    yield VerificationCheck(f"{one.name}, weights", weights, weights_sha256(State(server.w, server.b)))
+    yield VerificationCheck(f"{one.name}, weights", weights, round_sha256(server))
     ours = said["identity"] == identity or earlier.accepts(said["identity"], round_of(one))
     if not ours or said.get("round_hashes") != recorded[: round_of(one)]:
         yield VerificationCheck(f"{one.name}, state.json", "this run's", "another's")
@@ -256,7 +255,7 @@ def client_state_hashes(checkpoint: Path) -> dict[int, str]:
 
 def _weights(path: Path, method: Method) -> str:
     server = load_server(path, method)
-    return weights_sha256(State(server.w, server.b))
+    return round_sha256(server)
 
 
 def round_of(checkpoint: Path) -> int:

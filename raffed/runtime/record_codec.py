@@ -94,8 +94,8 @@ def _checked(record: Record) -> Record:
     return record
 
 
-def digest(record: Private) -> str:
-    """Return the SHA-256 of a client state or server state.
+def digest(record: Record) -> str:
+    """Return the SHA-256 of a client state, a server state or a message.
 
     It covers the outline, and the name, type, shape and bytes of every tensor.
     """

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from raffed.core import seeds
+from raffed.core.addressed import replied
 from raffed.core.aggregation.exact_sums import Mask, PartialSum, PointSum, UploadAccumulator, together
 from raffed.core.aggregation.robust_means import add_noise, clip_update
 from raffed.core.measures import final
@@ -72,25 +73,23 @@ class UploadPipeline:
     def send(
         self,
         accumulator: UploadAccumulator,
-        made: Sequence[tuple[ParticipantOrder, Upload]],
-        broadcast: Broadcast,
+        made: Sequence[tuple[ParticipantOrder, Broadcast, Upload]],
         where: str,
     ) -> None:
         """Add up the uploads that count, and check that damaged ones are refused.
 
         Args:
             accumulator: The partial sum.
-            made: Clients with their uploads.
-            broadcast: What the server sent.
+            made: Clients with what they have downloaded and uploaded.
             where: Beginning of an error message.
         """
         counted = []
-        for entry, plain in made:
-            upload = self._guarded(self._sent(plain, broadcast, entry.client), broadcast, entry.client, where)
+        for entry, down, plain in made:
+            upload = self._guarded(self._sent(plain, down, entry.client), down, entry.client, where)
             if entry.fault.outcome == "counted":
                 counted.append((entry.client, entry.weight, upload))
             elif entry.fault.outcome == "refused":
-                self._refuse(upload, broadcast.round, entry.client, where)
+                self._refuse(upload, down.round, entry.client, where)
         if counted:
             clients, weights, sent = zip(*counted, strict=True)
             accumulator.add_all(clients, weights, sent, where)
@@ -195,14 +194,14 @@ class ClientWorker:
         self.data.enter(self.setup.data.stage(broadcast.round))
         accumulator = UploadAccumulator(self.method.keeps_uploads, self.setup.config.clock.mixing)
         reports: list[Report] = []
-        waiting: list[
-            tuple[ParticipantOrder, Upload]
-        ] = []  # small uploads are added up together, because an operation costs more than its numbers
+        # Small uploads are added up together, because an operation costs more than its numbers
+        waiting: list[tuple[ParticipantOrder, Broadcast, Upload]] = []
         where = f"{self.method.name}, round {broadcast.round + 1}"  # counted from 1, as in the metric rows
         at_once = together(self.net.w_layout.size)
-        down, here = broadcast.nbytes(), moved(broadcast, self.device)
+        here = moved(broadcast, self.device)
         for stack in share.stacks:
-            participants = [self._participant(entry) for entry in stack]
+            sent = [self._sent(here, entry.client) for entry in stack]
+            participants = [self._participant(entry, down) for entry, down in zip(stack, sent, strict=True)]
             rounds, spent = self._timed_rounds(here, participants)
             watch.add("training", spent * len(participants))
             pairs = list(zip(participants, rounds, strict=True))
@@ -215,12 +214,12 @@ class ClientWorker:
             with watch.part("disk"):
                 for participant, done in pairs:
                     self.store.put(participant.client, broadcast.round + 1, done.client_state)
-            waiting += zip(stack, [done.upload for done in rounds], strict=True)
+            waiting += zip(stack, sent, [done.upload for done in rounds], strict=True)
             if len(waiting) >= at_once:
                 with explained(self.method), watch.part("sums"):
-                    self.uploads.send(accumulator, waiting, here, where)
+                    self.uploads.send(accumulator, waiting, where)
                 waiting = []
-            for (participant, done), score in zip(pairs, scores, strict=True):
+            for (participant, done), down, score in zip(pairs, sent, scores, strict=True):
                 up = self.method.uploaded_bytes(done.upload)
                 reports.append(
                     Report(
@@ -229,7 +228,7 @@ class ClientWorker:
                         done.loss,
                         done.steps,
                         up,
-                        down,
+                        down.nbytes(),
                         spent,
                         score,
                         idle=done.idle,
@@ -237,7 +236,7 @@ class ClientWorker:
                     )
                 )
         with explained(self.method), watch.part("sums"):
-            self.uploads.send(accumulator, waiting, here, where)
+            self.uploads.send(accumulator, waiting, where)
         with watch.part("sums"):
             self.uploads.add_mask(accumulator, share, broadcast.round)
             partial = accumulator.export()
@@ -274,7 +273,8 @@ class ClientWorker:
         here, found = moved(broadcast, self.device), {}
         for entry in itertools.chain.from_iterable(share.stacks):
             data = self.data.client(entry.client)
-            state = joined(self.method, here, self.store.get(entry.client, entry.version), self.net)
+            sent = self._sent(here, entry.client)
+            state = joined(self.method, sent, self.store.get(entry.client, entry.version), self.net)
             found[entry.client] = self.scorer.of(state, data.x, data.y).mean_loss
         return found
 
@@ -323,12 +323,18 @@ class ClientWorker:
         with explained(self.method):
             return work(self.net, self.setup)
 
-    def _participant(self, entry: ParticipantOrder) -> Participant:
+    def _sent(self, broadcast: Broadcast, client: int) -> Broadcast:
+        """Return what a client downloads; the broadcast itself if nothing in it is addressed."""
+        sent = replied(broadcast, client)
+        return sent if sent is broadcast else moved(sent, self.device)
+
+    def _participant(self, entry: ParticipantOrder, sent: Broadcast | None = None) -> Participant:
         return Participant(
             entry.client,
             self.store.get(entry.client, entry.version),
             self.data.client(entry.client),
             entry.fault.completed_fraction,
+            sent,
         )
 
     def _scores(

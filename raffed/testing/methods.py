@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from raffed.config.validation import Value, check_arguments
+from raffed.core.addressed import replied
 from raffed.core.aggregation.exact_sums import UploadAccumulator
 from raffed.core.messages import ClientState, Summable, Wire
 from raffed.core.method import Factory, Method
@@ -224,6 +225,19 @@ class MethodContract(Contract):
             for slot, message in done.upload.slots.items():
                 if why := _uncounted(message):
                     return f"client {client} sends {type(message).__name__} in {slot}: {why}"
+        return ""
+
+    def check_replies(self) -> str:
+        """What a client downloads depends on its number alone, and its bytes are counted."""
+        sent = self.begun.server.broadcast()
+        alone = {client: leaves(replied(sent, client)) for client in EVERYBODY}
+        for client in reversed(EVERYBODY):
+            down = replied(sent, client)
+            if not same_bits(alone[client], leaves(down)):
+                return f"client {client} downloads something else after others; change nothing in `reply`"
+            for slot, message in down.slots.items():
+                if why := _uncounted(message):
+                    return f"client {client} downloads {type(message).__name__} in {slot}: {why}"
         return ""
 
     def check_inputs_unchanged(self) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from raffed.core.addressed import replied
 from raffed.core.messages import Summable
 from raffed.core.params import Params, Record, fields_of
 from raffed.methods import METHODS
@@ -80,11 +81,12 @@ def rows(path: str, value: Any) -> Iterator[tuple[str, str, int, int]]:
 def section(name: str) -> tuple[str, ...]:
     """One method's part of the table, in which no length of training can be seen."""
     tiny = experienced(name, norm=True)
-    down = tiny.server.broadcast()
+    broadcast = tiny.server.broadcast()
+    down = replied(broadcast, 1)
     done = tiny.step([0, 1, 2, 3])[1]
     lines = [f"{name}  ({tiny.method.name})"]
     sides = (
-        ("down", down, 2),
+        ("down" if down is broadcast else "down, its own", down, 2),
         ("up", done.upload, 2),
         ("client keeps", done.client_state, 3),
         ("server keeps", tiny.server, 3),

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from raffed.core.context import Context, Forward, ServerContext
 from raffed.core.ingredients import Ingredient, Term
-from raffed.core.messages import Private, Summable, Wire
+from raffed.core.messages import Addressed, Broadcast, Private, Summable, Wire
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.parts import ParameterSplit
@@ -21,6 +21,7 @@ from raffed.core.server import ServerRule
 LAST_MODEL: dict[str, Params] = {}
 FIRST_MODELS: dict[int, Params] = {}
 NOTHING_YET = torch.zeros(())
+ASKED: list[int] = []
 
 
 class Kept(Private):
@@ -29,6 +30,10 @@ class Kept(Private):
 
 class Total(Private):
     value: Tensor
+
+
+class Told(Wire):
+    number: Tensor
 
 
 class KeptInTheOpen(Wire):
@@ -183,6 +188,24 @@ class OneTotalForAll(Term):
         return k.mine, None
 
 
+class AnswersInTurn(Addressed):
+    """Sends every client one more number than the last one that asked."""
+
+    def reply(self, b: Broadcast, client: int) -> Broadcast:
+        ASKED.append(client)
+        return b.replace(slots={**b.slots, "message": Told(torch.tensor(len(ASKED)))})
+
+
+class SendsInTurn(ServerRule):
+    def init(self, w: Params) -> AnswersInTurn:
+        return AnswersInTurn()
+
+    def step(
+        self, own: AnswersInTurn, w: Params, mean: Params, k: ServerContext
+    ) -> tuple[AnswersInTurn, Params]:
+        return own, mean
+
+
 def of(**parts: object) -> Callable[[], Method]:
     def careless() -> Method:
         return Method("Careless", **parts)  # type: ignore[arg-type]
@@ -208,4 +231,5 @@ CARELESS: tuple[tuple[Callable[[], Method], str, str], ...] = (
     (of(terms=(AddsInPlace(),)), "inputs-unchanged", "make new tensors instead"),
     (of(terms=(MovesTheDownload(),)), "inputs-unchanged", "make new tensors instead"),
     (of(terms=(OneTotalForAll(),)), "undrawn-unchanged", "make a new one in `client_init`"),
+    (of(server=SendsInTurn()), "replies", "change nothing in `reply`"),
 )

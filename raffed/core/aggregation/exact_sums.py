@@ -463,6 +463,6 @@ class UploadAccumulator:
         for slot, total in self._sums.items():
             received[slot] = Received(total.count, sum=total.value())
         for slot, wires in self._each.items():
-            ordered = sorted(wires, key=lambda one: one[0])
-            received[slot] = Received(len(wires), each=tuple(wire for _, wire in ordered))
+            clients, ordered = zip(*sorted(wires, key=lambda one: one[0]), strict=True)
+            received[slot] = Received(len(wires), each=ordered, clients=clients)
         return self._w.value(like.w), self._b.value(like.b), received

@@ -86,6 +86,10 @@ class StackedMemory:
         ]
         for name in self.NUMBERS:
             _put_numbers(values, members, name)
+        for slot, view in members[0].items():
+            if any(views[slot].server is not view.server for views in members):
+                for row, views in zip(values, members, strict=True):
+                    row[slot]["server"] = views[slot].server
         self._leaves, self._spec = stacked_records(values if self._template else [{}])
         self._last: tuple[slice, Taken] | None = None
 

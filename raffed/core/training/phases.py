@@ -99,9 +99,10 @@ def _by_passes(m: Method, visits: Sequence[Visit], session: TrainingSession) -> 
         visit.streams = term_streams(drawing, visit.views)
         if m.personal is not None:
             visit.companion = m.personal.companion(visit.views["personal"])
+    scaled = any(one.lr_scale != 1.0 for one in m.passes)
     for number, one in enumerate(m.passes):
         task = shared_task(m, one, solver_for(session.local, one, visits[0].k.lr, m.needs_sgd))
-        phases = [_pass(visit, one, number, session) for visit in visits]
+        phases = [_pass(visit, one, number, session, scaled) for visit in visits]
         ended = session.execute(session.net, task, phases, session.augment)
         _note_gradients(gradients, task)
         for visit, phase, end in zip(visits, phases, ended, strict=True):
@@ -113,10 +114,16 @@ def _by_passes(m: Method, visits: Sequence[Visit], session: TrainingSession) -> 
         visit.trained()
 
 
-def _pass(visit: Visit, one: Pass, number: int, session: TrainingSession) -> TrainingPhase:
-    """Return a client's training phase of one pass of shared training."""
+def _pass(visit: Visit, one: Pass, number: int, session: TrainingSession, scaled: bool) -> TrainingPhase:
+    """Return a client's training phase of one pass of shared training.
+
+    If the rate of any pass is `scaled`, each step has its own, so that the sum of the rates is known.
+    """
     local = _cut(visit, one, session)
     steps = visit.participant.steps(local, _epochs(visit, one, session))
+    rates = visit.clock.rates(number, steps)
+    if scaled:
+        rates = [one.lr_scale * rate for rate in rates or [visit.k.lr] * steps]
     return visit.phase(
         session,
         visit.k.state,
@@ -124,7 +131,7 @@ def _pass(visit: Visit, one: Pass, number: int, session: TrainingSession) -> Tra
         number,
         own=visit.companion,
         drawn=visit.streams,
-        rates=visit.clock.rates(number, steps),
+        rates=rates,
         optimizer=f"pass-{number}",
     )
 

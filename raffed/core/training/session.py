@@ -11,7 +11,7 @@ from raffed.config.training import Local
 from raffed.config.validation import Value
 from raffed.core import seeds
 from raffed.core.context import ClientData, Spec
-from raffed.core.messages import ClientState
+from raffed.core.messages import Broadcast, ClientState
 from raffed.core.method import Method
 from raffed.core.parts import Budget, Pass
 from raffed.core.training.network import Network
@@ -64,12 +64,14 @@ class Participant:
         client_state: Its client state, or None before its first participation.
         data: Its training samples.
         completed_fraction: Fraction of its steps of shared training that it makes, in (0, 1].
+        sent: What it downloads, if that was already made of the round's broadcast (`replied`).
     """
 
     client: int
     client_state: ClientState | None
     data: ClientData
     completed_fraction: float = 1.0
+    sent: Broadcast | None = None
 
     def steps(self, local: Local, epochs: float | None) -> int:
         """Return its number of steps in a shared pass. A straggler makes the first of them, at least one."""

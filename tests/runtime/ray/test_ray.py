@@ -15,6 +15,7 @@ from raffed import Data, Faults, Federation, Numerics, Privacy, RunConfig
 from raffed.errors import ActorsLostError
 from raffed.results.runfile import read_run
 from tests.runtime.conftest import on, small
+from tests.testing.answering import own_uploads
 
 pytestmark = pytest.mark.usefixtures("ray_here")
 
@@ -63,6 +64,16 @@ def test_a_client_actor_killed_in_a_round_changes_no_bit(reference: Hashes, tmp_
     result = raffed.run(on(small(), execution="ray", actors=2), run, watch=kills_an_actor_after_round_2(run))
     assert read_run(run)["placement"]["restarts"] == 1
     assert result.hashes == reference["scamap"]
+
+
+@pytest.mark.parametrize("cohort", [0, pytest.param(4, marks=pytest.mark.more)])
+def test_replies_are_the_same_on_other_actors_and_after_one_of_them_died(cohort: int, tmp_path: Path) -> None:
+    """The table that the server answers from is read by actors that never saw the rounds before."""
+    config = replace(small("fedavg"), method=own_uploads, numerics=Numerics(cohort=cohort))
+    serial, run = raffed.run(config), tmp_path / "run"
+    there = on(config, execution="ray", actors=2)
+    assert raffed.run(there, run, watch=kills_an_actor_after_round_2(run)).hashes == serial.hashes
+    assert read_run(run)["placement"]["restarts"] == 1
 
 
 @SLOW

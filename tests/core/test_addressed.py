@@ -1,0 +1,243 @@
+"""A server that answers each client: replies, mixtures, stacks, bytes, hashes, resumed runs and limits."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import raffed
+from raffed import Data, Faults, Federation, Local, Model, Privacy, RunConfig, Runtime
+from raffed.core.addressed import Mixtures, mixture, replied
+from raffed.core.messages import Broadcast, ServerState
+from raffed.core.params import Params, State
+from raffed.errors import UsageError
+from raffed.methods.fedavg import fedavg
+from raffed.methods.solo import solo
+from raffed.own.user_code import UserCodeError
+from raffed.results import read_run
+from raffed.runs.checkpoint import round_sha256, weights_sha256
+from raffed.runtime.record_codec import load_server
+from raffed.testing import check_method
+from tests.testing import answering
+from tests.tiny import Tiny, leaves, network, same_bits
+
+EVERYONE = (0, 1, 2, 3)
+DIGITS = RunConfig(
+    method=answering.own_uploads,
+    data=Data(split="dirichlet:6:0.3", samples=600, local_test=0.2),
+    model=Model("mlp", {"hidden": [10]}),
+    local=Local(lr=0.05, batch_size=32, epochs=1),
+    federation=Federation(rounds=4, participation=0.5),
+    runtime=Runtime(execution="serial", checkpoint_every=2),
+)
+POINT = Params({"body.w": torch.tensor([1.0, 2.0]), "head.w": torch.tensor([3.0])}).clone()
+
+
+def table(shares: list[list[float]], known: list[bool], part: Any = "all", rows: int = 2) -> Mixtures:
+    """Rows 10, 20, … in every weight of the part."""
+    like = POINT if part == "all" else POINT.only(n for n in POINT.names if n.startswith(part))
+    flats = [
+        (like.zeros() + Params({n: torch.full_like(t, 10.0 * (r + 1)) for n, t in like.tensors.items()}))
+        .clone()
+        .flat
+        for r in range(rows)
+    ]
+    return Mixtures(
+        torch.stack(flats), torch.tensor(shares, dtype=torch.float64), torch.tensor(known), None, part
+    )
+
+
+def downloaded(mixtures: Mixtures, client: int) -> dict[str, list[float]]:
+    sent = replied(Broadcast(0, POINT, Params({}), {"server": mixtures}), client)
+    assert sent.slots == {}
+    return {name: tensor.tolist() for name, tensor in sent.w.tensors.items()}
+
+
+def test_a_client_downloads_the_sum_of_its_shares_of_the_rows() -> None:
+    """¾ · 10 + ¼ · 20 = 12.5."""
+    mixtures = table([[0.75, 0.25], [0.0, 1.0]], [True, True])
+    assert downloaded(mixtures, 0) == {"body.w": [12.5, 12.5], "head.w": [12.5]}
+    assert downloaded(mixtures, 1) == {"body.w": [20.0, 20.0], "head.w": [20.0]}
+
+
+def test_only_the_part_is_mixed() -> None:
+    assert downloaded(table([[0.5, 0.5]], [True], "head"), 0) == {"body.w": [1.0, 2.0], "head.w": [15.0]}
+
+
+@pytest.mark.parametrize("client", [1, 2, 7])
+def test_a_client_that_is_not_known_downloads_what_all_would(client: int) -> None:
+    """Clients 2 and 7 are beyond the table, as one that joins later is."""
+    assert downloaded(table([[1.0, 0.0], [0.0, 0.0]], [True, False]), client) == {
+        name: tensor.tolist() for name, tensor in POINT.tensors.items()
+    }
+
+
+@pytest.mark.parametrize("wrong", [[0.5, 0.4], [1.5, -0.5]])
+def test_shares_that_are_none_are_refused(wrong: list[float]) -> None:
+    with pytest.raises(ValueError, match=r"shares of client 1 must be at least 0 and add up to 1"):
+        table([[1.0, 0.0], wrong], [True, True])
+
+
+def test_a_mixture_does_not_depend_on_the_order_of_its_rows() -> None:
+    draws = torch.Generator().manual_seed(0)
+    points = [Params({"w": torch.randn(50, generator=draws)}).clone() for _ in range(5)]
+    shares = torch.rand(5, generator=draws, dtype=torch.float64).softmax(0).tolist()
+    order = [3, 1, 4, 0, 2]
+    again = mixture([points[i] for i in order], [shares[i] for i in order], points[0])
+    assert same_bits(mixture(points, shares, points[0]), again)
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_shares_e_i_are_local_training(norm: bool) -> None:
+    """Up to the fixed point, which moves a weight below 2^-21 by at most 2^-45 a round."""
+    mine, alone = (Tiny(m, net=network(norm)).run(3, EVERYONE) for m in (answering.own_uploads(), solo()))
+    for client in EVERYONE:
+        for one, other in zip(
+            leaves(mine.last[client].trained), leaves(alone.last[client].trained), strict=True
+        ):
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
+    assert not same_bits(mine.last[0].start, mine.last[1].start)
+
+
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("rounds", [[EVERYONE] * 3, [(0, 1), (1, 2, 3), (3,)]])
+def test_shares_p_are_fedavg_bit_for_bit(norm: bool, rounds: list[tuple[int, ...]]) -> None:
+    mine, plain = (Tiny(m, net=network(norm)) for m in (answering.sample_weights(), fedavg()))
+    for chosen in rounds:
+        mine.step(chosen)
+        plain.step(chosen)
+        assert same_bits(
+            [done.trained for done in mine.last.values()], [d.trained for d in plain.last.values()]
+        )
+        assert same_bits([mine.server.w, mine.server.b], [plain.server.w, plain.server.b])
+
+
+@pytest.mark.parametrize("method", [answering.own_uploads, answering.lists])
+def test_a_stack_of_clients_with_different_downloads_trains_as_each_alone(method: Any) -> None:
+    """Lists differ in `k.server`, own uploads in `k.start`. What the first client got must not serve all."""
+    alone, together = (Tiny(method(), cohort=cohort).run(2, EVERYONE) for cohort in (False, True))
+    for client in EVERYONE:
+        one, other = alone.last[client].trained.w.flat, together.last[client].trained.w.flat
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+    biases = [alone.last[client].trained.w["head.bias"].mean() for client in EVERYONE]
+    if method is answering.lists:
+        assert sorted(biases) == biases
+
+
+@pytest.mark.parametrize("method", [answering.own_uploads, answering.sample_weights, answering.lists])
+def test_such_methods_keep_the_contract(method: Any) -> None:
+    found = {one.name: one for one in check_method(method)}
+    assert found["replies"].state == "holds"
+    assert not [one for one in found.values() if one.state == "fails"]
+
+
+def test_a_reply_of_other_shapes_is_refused_with_file_and_line() -> None:
+    with pytest.raises(
+        UserCodeError, match=r"answering\.py:\d+: Shorter\.reply returned weights .* of other"
+    ):
+        Tiny(answering.shorter()).step()
+
+
+def test_a_table_travels_beside_the_pickle() -> None:
+    """So that it is written once a node, and read in place."""
+    mixtures, buffers = table([[1.0, 0.0]] * 50, [True] * 50), list[Any]()
+    body = pickle.dumps(mixtures, protocol=5, buffer_callback=buffers.append)
+    assert sum(one.raw().nbytes for one in buffers) >= 50 * 2 * 8
+    again = pickle.loads(body, buffers=buffers)
+    assert isinstance(again, Mixtures)
+    assert same_bits(again, mixtures)
+    assert (again.part, again.statistics) == ("all", None)
+
+
+def test_bytes_down_are_those_of_each_client_s_reply() -> None:
+    """MLP 64-10-10: P = 760. Client i also gets the first i of 4 numbers."""
+    config = replace(DIGITS, method=answering.lists, federation=Federation(rounds=1))
+    rows = raffed.run(config).to_pandas()
+    loss = rows[(rows["metric"] == "loss") & (rows["split"] == "train") & rows["client"].notna()]
+    assert list(loss["bytes_down"]) == [4 * (760 + min(client, 4)) for client in loss["client"]]
+
+
+def test_a_mixture_counts_as_one_model() -> None:
+    rows = raffed.run(DIGITS).to_pandas()
+    loss = rows[(rows["metric"] == "loss") & (rows["split"] == "train") & rows["client"].notna()]
+    assert set(loss["bytes_down"]) == {4 * 760}
+
+
+def test_a_killed_and_a_resumed_run_end_in_the_same_bits_and_verify_executes_them_again(
+    tmp_path: Path,
+) -> None:
+    whole, rounds = raffed.run(DIGITS, tmp_path / "whole"), list[Any]()
+    raffed.run(DIGITS, tmp_path / "run", watch=rounds.append, stop=lambda: len(rounds) >= 2)
+    assert raffed.resume(tmp_path / "run").hashes == whole.hashes
+    assert raffed.verify(tmp_path / "run", rounds=4).ok
+
+
+def test_the_hash_of_a_round_covers_the_table_and_is_that_of_the_weights_without_one() -> None:
+    mixtures = table([[1.0, 0.0]], [True])
+    plain = ServerState(1, POINT, Params({}), {})
+    hashes = [
+        round_sha256(plain.replace(slots={"server": one}))
+        for one in (mixtures, mixtures.replace(shares=torch.tensor([[0.0, 1.0]], dtype=torch.float64)))
+    ]
+    weights = weights_sha256(State(POINT, Params({})))
+    assert round_sha256(plain) == weights
+    assert len({weights, *hashes}) == 3
+
+
+def test_verify_notices_a_wrong_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last round's answers reach no upload, and so no weights."""
+    one_round = replace(DIGITS, federation=Federation(rounds=1))
+    raffed.run(one_round, tmp_path / "run")
+
+    def wrong(self: Any, own: Any, w: Any, mean: Any, k: Any) -> Any:
+        mixtures, w = usual(self, own, w, mean, k)
+        return mixtures.replace(shares=mixtures.shares.flip(0)), w
+
+    usual = answering.OwnUploads.step
+    monkeypatch.setattr(answering.OwnUploads, "step", wrong)
+    found = {one.what: one.ok for one in raffed.verify(tmp_path / "run").checks if one.round == 1}
+    assert not found["weights"]
+
+
+def test_a_dropped_upload_leaves_the_client_s_answer_as_it_was(tmp_path: Path) -> None:
+    """In the second round client 0 is trained, and its upload does not count."""
+    runtime = Runtime(execution="serial", checkpoint_every=1, keep_checkpoints=2)
+    federation, faults = Federation(rounds=2), Faults(at="drop 0@2")
+    raffed.run(replace(DIGITS, runtime=runtime, federation=federation, faults=faults), tmp_path / "run")
+    rows = []
+    for number in (1, 2):
+        file = tmp_path / f"run/checkpoints/round-{number:06d}/server.safetensors"
+        mixtures = load_server(file, answering.own_uploads()).slots["server"]
+        assert isinstance(mixtures, Mixtures)
+        rows.append(mixtures.rows)
+    assert [torch.equal(*pair) for pair in zip(*rows, strict=True)] == [True, *[False] * 5]
+
+
+@pytest.mark.parametrize(
+    ("privacy", "why"),
+    [
+        (Privacy(masks=True), r"privacy\.masks: the server needs server of each client"),
+        (Privacy(clip=1.0), r"privacy\.clip: .*uploads one by one"),
+    ],
+)
+def test_masks_and_clipping_are_refused_by_name(privacy: Privacy, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        raffed.run(replace(DIGITS, privacy=privacy))
+
+
+def test_a_table_that_does_not_fit_is_refused_with_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raffed.budget.free_memory", lambda: 2.0**32)
+    with pytest.raises(UsageError, match=r"answers 6 clients, of 1,073,741,824 numbers, would take 4\.0 GiB"):
+        raffed.run(replace(DIGITS, method=answering.too_large))
+
+
+def test_the_personal_model_of_a_client_is_its_own_download(tmp_path: Path) -> None:
+    raffed.run(DIGITS, tmp_path / "run")
+    assert read_run(tmp_path / "run")["state"] == "finished"
+    one, other = (raffed.load_model(tmp_path / "run", client=c).state_dict() for c in (0, 1))
+    assert any(not torch.equal(one[name], other[name]) for name in one)
