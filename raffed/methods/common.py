@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from raffed import Head, Params, Pass, Private, ServerRule, State, Summable, Wire
+from raffed import Head, Params, Pass, Personal, Private, ServerRule, State, Summable, Wire
 from raffed.core.context import Context, Forward, ServerContext
 from raffed.core.losses import one_hot
 from raffed.core.parts import in_part
@@ -165,6 +165,19 @@ class Companion(Private):
     """Parameters that a client trains beside the shared ones and keeps."""
 
     own: Params
+
+
+class Scored(Personal):
+    """The client's model that is scored after a round, where its server answers each client (`Addressed`).
+
+    Attributes:
+        which: The model as downloaded, or after training. Between rounds both are what it would download.
+    """
+
+    which: Literal["downloaded", "trained"]
+
+    def model(self, k: Context) -> State:
+        return k.start if self.which == "downloaded" else k.state
 
 
 def class_mean_sums(k: Context, weighting: str = "uniform") -> HeldSums:

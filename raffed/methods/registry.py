@@ -85,6 +85,7 @@ METHODS: dict[str, MethodInfo] = {
             "the head retrained on federated features",
             revision=2,  # since revision 2 the cosine of the matching has the official code's 1e-6
         ),
+        MethodInfo("cwfedavg", "cwFedAvg", "Lee & Choi 2025", "class models mixed for each client"),
         MethodInfo("ditto", "Ditto", "Li et al. 2021", "FedAvg beside a personal model pulled to it"),
         MethodInfo(
             "dittors",
@@ -99,6 +100,7 @@ METHODS: dict[str, MethodInfo] = {
         MethodInfo(
             "fedala", "FedALA", "Zhang et al. 2023", "download and own last model mixed before training"
         ),
+        MethodInfo("fedamp", "FedAMP", "Huang et al. 2021", "each client gets a mixture of similar models"),
         MethodInfo("fedas", "FedAS", "Yang et al. 2024", "body aligned with the client's own features first"),
         MethodInfo("fedavg", "FedAvg", "McMahan et al. 2017", "sample-weighted mean of local models"),
         MethodInfo(
@@ -155,6 +157,7 @@ METHODS: dict[str, MethodInfo] = {
         MethodInfo("fednh", "FedNH", "Dai et al. 2023", "cosine head that moves towards the class means"),
         MethodInfo("fednova", "FedNova", "Wang et al. 2020", "updates normalised by local steps"),
         MethodInfo("fedntd", "FedNTD", "Lee et al. 2022", "the download teaches all but the true class"),
+        MethodInfo("fedpac", "FedPAC", "Xu et al. 2023", "body pulled to centres, heads combined by client"),
         MethodInfo(
             "fedper",
             "FedPer",

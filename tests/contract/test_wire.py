@@ -7,6 +7,7 @@ import difflib
 import pytest
 import torch
 
+from raffed.core.addressed import replied
 from raffed.core.context import Context, Spec
 from raffed.core.messages import Broadcast, Upload
 from raffed.core.round import server_init
@@ -116,6 +117,10 @@ TRAFFIC: dict[str, tuple[int, int, int, int]] = {
     "feduv": (P + B, P + B + 1, 0, 0),
     "fedvls": (P + B, P + B + 1, 0, 0),
     "finetune": (P + B, P + B + 1, 0, 0),
+    "cwfedavg": (P + B, P + B + 1, 0, 0),  # replies: a mixture in place of the mean
+    "fedamp": (P + B, P + B, 0, 0),
+    # V and h beside the sums of the classes; a head in place of the mean head
+    "fedpac": (P + B + G + CLASSES, P + B + 1 + 1 + G + HELD * (WIDTH + 1), 0, G + CLASSES),
     "priorce": (P + B, P + B + 1, 0, 0),
 }
 
@@ -126,6 +131,7 @@ FLAGS = {
     "fedala": (0, 2),
     "feddbe": (1, 0),
     "fedmr": (CLASSES, 0),
+    "fedpac": (CLASSES, 0),
     "fedproto": (CLASSES, 0),
     "gldp": (CLASSES, CLASSES),
     "mpfedcon": (CLASSES, 0),
@@ -136,7 +142,7 @@ FLAGS = {
 def test_traffic_and_memory_are_those_of_the_papers_tables(name: str) -> None:
     """P = 53, b = 10. A float, a count or an id is 4 bytes, a flag (`known` [C]) 1."""
     tiny = experienced(name, norm=True)
-    sent, done = tiny.server.broadcast(), tiny.last[1]
+    sent, done = replied(tiny.server.broadcast(), 1), tiny.last[1]
     down, up, kept, held = TRAFFIC[name]
     flags, kept_flags = FLAGS.get(name, (0, 0))
     assert sum(sent.numbers().values()) == down

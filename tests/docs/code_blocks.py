@@ -74,6 +74,7 @@ FILES = {
     ("README.md", "import raffed\nfrom raffed import Method, Term"): "prox.py",
     ("docs/own_method.md", "# tally.py"): "tally.py",
     ("docs/own_split.md", "import numpy as np\n\n\ndef hospitals"): "splits.py",
+    ("docs/own_method.md", "# answers.py"): "answers.py",
 }
 
 

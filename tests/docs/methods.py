@@ -31,7 +31,9 @@ from tests.golden.regenerate import WIRE
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "methods.md"
 SIDES = ("down", "up", "client keeps", "server keeps")
-NOTE = re.compile(r"(?:Departures?[^:.]*|The authors' runs): .*")  # a paragraph of a factory's docstring
+NOTE = re.compile(
+    r"(?:Departures?[^:.]*|The authors' runs|Scored): .*"
+)  # a paragraph of a factory's docstring
 FIELD = re.compile(r"    ([^\s\[]+)\s*(\[[^\]]*\](?: \w+)?|\w+)\s+\d+ B")
 USUAL = frozenset({"w", "b", "n"})  # fields of a message that FedAvg sends too
 HEAD = """# The methods
@@ -57,7 +59,8 @@ Shapes: P are all weights, P_body and P_head those of body and head, b BatchNorm
 classes, D the features, *held* the classes that the client has. They are those of three rounds of
 a small network. A field that is not listed does not leave the client. *Searched* is what `raffed tune` tries.
 *Departures* are from the paper or from the released code, and *the authors' runs* are what that code sets and
-raffed's defaults do not.
+raffed's defaults do not. *Scored* is which model of a client its accuracy is of, where clients download
+models of their own.
 
 """
 
@@ -160,7 +163,7 @@ def section(name: str, info: MethodInfo) -> str:
 
 
 def notes(doc: str) -> list[str]:
-    """Return what a factory's docstring says of departures and of the authors' runs."""
+    """Return what a factory's docstring says of departures, the authors' runs, and what is scored."""
     paragraphs = [" ".join(one.split()) for one in doc.split("\n\n")]
     return [one for one in paragraphs if NOTE.fullmatch(one)]
 

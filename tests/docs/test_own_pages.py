@@ -57,6 +57,16 @@ def test_every_command_of_a_page_runs_on_the_file_that_it_shows(page: str) -> No
         command(line, *quick)
 
 
+def test_the_server_that_answers_each_client_runs_and_keeps_the_contract() -> None:
+    [program] = [one for one in blocks("own_method.md", "python") if one.startswith("# answers.py")]
+    assert len(program.splitlines()) <= 30
+    Path("answers.py").write_text(program, encoding="utf-8")
+    method = "./answers.py:with_the_nearest"
+    assert f"raffed check {method}\n" in text("own_method.md")
+    command(f"raffed check {method}")
+    command(f"raffed run --method {method} --split p6c3 --participation 0.5 --rounds 2 --execution serial")
+
+
 def test_every_block_on_own_models_runs() -> None:
     models = {}
     for kind, block in re.findall(r"```(python|sh)\n(.*?)```", text("own_model.md"), re.DOTALL):
