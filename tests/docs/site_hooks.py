@@ -15,20 +15,12 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "reproductions" / "records"
+BEGIN = ("index", "install", "first_run", "round", "tuning", "reproducing")  # pages of a newcomer
 TO_RECORD = re.compile(r"\]\((?:\.\./)+reproductions/records/(?:([\w-]+)/)?README\.md(#[\w-]+)?\)")
 TO_DOCS = re.compile(r"\]\((?:\.\./)+docs/([\w/-]+\.md)(#[\w-]+)?\)")
 TO_SOURCE = re.compile(
     r"\[([^\]]*)\]\((?:\.\./)+((?:raffed|analysis|reproductions|tests|cluster)/[\w./-]+)\)"
 )
-
-BOOST = {"": 2, "records": 0.2}  # folder of a page → how much a word of it weighs in a search; 1 for others
-
-
-def on_post_build(config: MkDocsConfig) -> None:
-    """Let the page of a missing address find its styles if the site is not at the root of a server."""
-    page = Path(config.site_dir) / "404.html"
-    text = re.sub(r'((?:href|src)=)"/', r'\1"', page.read_text(encoding="utf-8"))
-    page.write_text(text.replace('"base": "/"', '"base": "."'), encoding="utf-8")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -53,10 +45,21 @@ def record_page(path: Path) -> str:
     return f"{text}\nThe files of this record are in `reproductions/records/{path.parent.name}/`.\n"
 
 
+def boost(page: str) -> float:
+    """Return the weight of a page's hits in the search: who looks for a word wants to be shown how first."""
+    if page.startswith(("records/", "papers/")):
+        return 0.2
+    return 3.0 if page.startswith(("own_", *BEGIN)) else 1.0
+
+
+def on_post_template(output: str, template_name: str, config: MkDocsConfig) -> str:
+    """Let 404.html, whose links begin at the root of a server, find its files beside it."""
+    return re.sub(r"""((?:href|src)="|"base": ")/(?!/)""", r"\1./", output)
+
+
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Turn links to records into links to their pages, let tables be folded, and rank pages in a search."""
-    folder, _, _ = page.file.src_uri.rpartition("/")
-    page.meta["search"] = {"boost": BOOST.get(folder, 1)}
+    page.meta["search"] = {"boost": boost(page.file.src_uri)}
     up = "../" * page.file.src_uri.count("/")
     markdown = markdown.replace("<details>", '<details markdown="1">')
     return TO_RECORD.sub(lambda found: f"]({up}records/{found[1] or 'index'}.md{found[2] or ''})", markdown)
