@@ -31,7 +31,7 @@ OF_CLIENTS = {  # whose answers on the local test parts; the words begin the nam
 METHOD, RANKS = "Method", "Ranks"
 
 
-class Column(NamedTuple):
+class ProtocolColumn(NamedTuple):
     """One protocol: its title, the numbers of runs by name, and the measure by whose rules it is compared."""
 
     title: str
@@ -39,12 +39,12 @@ class Column(NamedTuple):
     measure: str
 
 
-def protocol_columns(runs: Runs) -> list[Column]:
+def protocol_columns(runs: Runs) -> list[ProtocolColumn]:
     """Return all protocols that any of these runs can be read by. The values are fractions in [0, 1]."""
     return runs.once("protocols", lambda: _columns(runs))
 
 
-def _columns(runs: Runs) -> list[Column]:
+def _columns(runs: Runs) -> list[ProtocolColumn]:
     sources = {"server": ("accuracy", runs.series(kinds.TEST_ACCURACY))}
     together = runs.by_samples.sort_values("round", kind="stable")
     for title, (word, metric) in OF_CLIENTS.items():
@@ -59,7 +59,7 @@ def _columns(runs: Runs) -> list[Column]:
             "ten best": values.apply(lambda one: one.nlargest(TEN).mean()),
         }
         found += [
-            Column(f"{title}, {name} %", read[name].astype(float), f"{word}_{MEASURED[name]}")
+            ProtocolColumn(f"{title}, {name} %", read[name].astype(float), f"{word}_{MEASURED[name]}")
             for name in READINGS
         ]
     return [one for one in found if len(one.values)]
@@ -104,7 +104,7 @@ def protocol_table(runs: Runs, members: Sequence[Group]) -> Protocols | None:
     return Protocols(table, _told(first, len(columns)))
 
 
-def _distinct(columns: Sequence[Column], members: Sequence[Group]) -> list[Column]:
+def _distinct(columns: Sequence[ProtocolColumn], members: Sequence[Group]) -> list[ProtocolColumn]:
     """Return the protocols without those of the clients' own models, where these are the trained models."""
     names = [name for group in members for name in group.used]
     known = {one.title: one.values.reindex(names) for one in columns}
