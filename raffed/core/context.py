@@ -227,6 +227,7 @@ class ServerContext:
         received: Slot → what the participants sent for the ingredient in that slot.
         run_seed: Seed of the run.
         b: Mean of the uploaded BatchNorm statistics.
+        sent_b: BatchNorm statistics that were broadcast.
         net: Function from (model, inputs [B, ...]) to (logits [B, C], features [B, D]), in evaluation mode
             and with gradient.
         public: Prepared images [n, ...] without labels, if the server's rule asked for them
@@ -244,6 +245,7 @@ class ServerContext:
     net: Callable[[State, Tensor], tuple[Tensor, Tensor]] | None = None
     public: Tensor | None = None
     labelled: tuple[Tensor, Tensor] | None = None
+    sent_b: Params = NOTHING
 
 
 @dataclass(frozen=True)
@@ -261,6 +263,7 @@ class Spec:
             take turns, otherwise 1.
         unseen: Clients that never train and are only scored.
         norms: Names of the parameters of BatchNorm layers, found by their type when the network was built.
+        run_seed: Seed of the run.
     """
 
     num_classes: int
@@ -272,6 +275,7 @@ class Spec:
     rounds_per_cycle: int = 1  # the number of stages if these take turns, otherwise 1
     unseen: tuple[int, ...] = ()
     norms: tuple[str, ...] = ()
+    run_seed: int = 0
 
     @property
     def everyone(self) -> int:

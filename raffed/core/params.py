@@ -376,6 +376,20 @@ class Params:
         return _from_numpy, (self.layout.names, self.layout.shapes, self.flat.detach().cpu().numpy())
 
 
+def redrawn(point: Params, generator: torch.Generator) -> Params:
+    """Return a point with the numbers of every tensor in a random order.
+
+    For weights that were drawn independently it is another draw from the same distribution. Constants stay.
+
+    Args:
+        point: The point.
+        generator: The random stream, on the CPU.
+    """
+    orders = {name: torch.randperm(one.numel(), generator=generator) for name, one in point.tensors.items()}
+    mixed = {name: one.flatten()[orders[name]].view(one.shape) for name, one in point.tensors.items()}
+    return Params(mixed).clone()
+
+
 def _check_same_names(some: Names, others: Names) -> None:
     odd = sorted({*some} ^ {*others})
     if odd:

@@ -401,7 +401,7 @@ def server_round(
     Raises:
         NumericsError: The new model is not finite, or a memory holds NaN.
     """
-    nothing = Received(0)
+    nothing, k = Received(0), replace(k, sent_b=s.b)
     if m.mean.rule is not None:
         uploads = [one for one in k.received["server"].each if isinstance(one, Upload)]
         mean_w, mean_b = robust_mean(m.mean, uploads, s, mean_w, mean_b)

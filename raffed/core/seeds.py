@@ -48,6 +48,7 @@ Purpose = Literal[
     "compression",
     "clock",
     "strength",
+    "models",
 ]
 PURPOSES: tuple[str, ...] = get_args(Purpose)
 

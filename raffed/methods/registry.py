@@ -191,6 +191,9 @@ METHODS: dict[str, MethodInfo] = {
             "flda", "FLDA", "Peterson et al. 2019", "shared and private model mixed by a private gate"
         ),
         MethodInfo("gldp", "GLDP", "STHFL 2023", "local and global prototypes, nearest-prototype prediction"),
+        MethodInfo(
+            "ifca", "IFCA", "Ghosh et al. 2020", "K models, each client trains that of the least loss"
+        ),
         MethodInfo("lgfedavg", "LG-FedAvg", "Liang et al. 2020", "private body under a shared head"),
         MethodInfo(
             "map",

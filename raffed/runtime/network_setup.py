@@ -48,6 +48,7 @@ def make_spec(data: FederatedData, feature_dim: int, norms: tuple[str, ...] = ()
         rounds_per_cycle,
         data.unseen,
         norms,
+        data.seed,
     )
 
 

@@ -150,6 +150,7 @@ class TinyFederation:
             self.rounds,
             samples,
             norms=self.net.norm_names,
+            run_seed=self.seed,
         )
         self.arrange()
         self.server: ServerState = server_init(self.method, brought_back(self.net.initial), self.spec)

@@ -43,7 +43,7 @@ class OpenFederation:
         visits = max(plan.participants(len(data)) * plan.rounds // len(data), 1)
         samples = sum(own.n for own in data)
         sizes = len(data[0].class_counts), net.feature_dim, len(data), visits, plan.rounds, samples
-        spec = Spec(*sizes, norms=net.norm_names)
+        spec = Spec(*sizes, norms=net.norm_names, run_seed=seed)
         augmentation = Augmentation(
             lambda n, g: augment_draws(n, transform, g), lambda x, draws: augment_by(x, transform, draws)
         )

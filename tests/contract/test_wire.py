@@ -119,6 +119,7 @@ TRAFFIC: dict[str, tuple[int, int, int, int]] = {
     "finetune": (P + B, P + B + 1, 0, 0),
     "cwfedavg": (P + B, P + B + 1, 0, 0),  # replies: a mixture in place of the mean
     "fedamp": (P + B, P + B, 0, 0),
+    "ifca": (4 * (P + B), P + B + 1, 0, 3 * (P + B)),  # four models down; one and its number up
     # V and h beside the sums of the classes; a head in place of the mean head
     "fedpac": (P + B + G + CLASSES, P + B + 1 + 1 + G + HELD * (WIDTH + 1), 0, G + CLASSES),
     "priorce": (P + B, P + B + 1, 0, 0),

@@ -1,0 +1,218 @@
+"""IFCA (Ghosh et al. 2020): K models, of which each client trains the one with the smallest loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal
+
+import torch.nn.functional as F
+
+from raffed import Mean, Method, Params, Private, ServerRule, State, Upload, Wire
+from raffed.config.validation import Doc, Range, checked
+from raffed.core import seeds
+from raffed.core.addressed import mixture
+from raffed.core.context import Context, ServerContext, Spec
+from raffed.core.ingredients import Opening
+from raffed.core.params import Record, redrawn
+from raffed.core.parts import in_part
+from raffed.methods.common import Scored
+from raffed.methods.fedopt import MeanWeights
+
+Part = Literal["all", "head"]
+
+
+class ClusterModel(Wire):
+    """A model of a cluster: its part w of the weights, and BatchNorm's statistics b, if it has its own."""
+
+    w: Params
+    b: Params
+
+
+class ClusterModels(Wire):
+    """The models of the clusters 1, 2, …, by number. That of cluster 0 is the server's."""
+
+    models: dict[str, ClusterModel]
+
+
+class ClusterBank(Private):
+    """The same at the server, which sends it to the slot that reads it."""
+
+    models: ClusterModels
+
+
+class ClusterChoice(Record):
+    """A model, and the number of its cluster."""
+
+    model: State
+    cluster: int
+
+
+class ChosenCluster(Wire):
+    """The number of the cluster that a client has chosen."""
+
+    cluster: int
+
+
+def of_part(w: Params, part: Part) -> Params:
+    return w.only(name for name in w.names if in_part(name, part))
+
+
+def first_models(w: Params, clusters: int, redraw: int, run_seed: int) -> list[Params]:
+    """Return the first models of the clusters 1, 2, … of the part w of the first model of cluster 0."""
+    draws = (seeds.generator(run_seed, "models", redraw, number) for number in range(1, clusters))
+    return [redrawn(w, one) for one in draws]
+
+
+class SmallestLoss(Opening[ClusterChoice, None, ChosenCluster, ClusterModels]):
+    """Begins with the model that has the smallest mean loss on the client's training samples.
+
+    Of equal ones it is the first. Losses are taken in evaluation mode, with each cluster's own statistics, on
+    images that are not augmented.
+
+    Attributes:
+        clusters: K.
+        part: Part of the network of which there are K.
+        redraw: Which first models are drawn.
+    """
+
+    clusters: int
+    part: Part
+    redraw: int
+
+    def server_init(self, w: Params, spec: Spec) -> ClusterModels:
+        made = first_models(of_part(w, self.part), self.clusters, self.redraw, spec.run_seed)
+        return ClusterModels({str(j): ClusterModel(one, Params({})) for j, one in enumerate(made, 1)})
+
+    def begin(self, k: Context[None, ClusterModels]) -> ClusterChoice:
+        others = [k.server.models[str(j)] for j in range(1, self.clusters)]
+        joined = [
+            State(k.start.w.joined(one.w, k.start.w.names), one.b if len(one.b) else k.start.b)
+            for one in others
+        ]
+        models = [k.start, *joined]
+        losses = [mean_loss(k, one) for one in models]
+        best = losses.index(min(losses))
+        return ClusterChoice(models[best], best)
+
+    def end(self, carried: ClusterChoice) -> State:
+        return carried.model
+
+    def finish(self, k: Context) -> tuple[None, ChosenCluster]:
+        assert isinstance(k.carried, ClusterChoice)
+        return None, ChosenCluster(k.carried.cluster)
+
+
+def mean_loss(k: Context, state: State) -> float:
+    """Return the mean of the run's loss over the client's training samples."""
+    bias, total = state.w.tensors.get("head.bias"), 0.0
+    for z, y in k.features(state):
+        total += len(y) * float(k.loss_of(F.linear(z, state.w["head.weight"], bias), y, smooth=False))
+    return total / int(k.class_counts.sum())
+
+
+class ClusterMeans(ServerRule[ClusterBank | None]):
+    """Each model becomes the mean of the uploads of the clients that chose it; one without clients stays."""
+
+    clusters: int
+    part: Part
+    redraw: int
+
+    each: ClassVar[bool] = True
+    has_global: ClassVar[bool] = False
+
+    def table_size(self, w: Params, spec: Spec) -> int:
+        return self.clusters * w.layout.size
+
+    def step(
+        self, own: ClusterBank | None, w: Params, mean: Params, k: ServerContext
+    ) -> tuple[ClusterBank, Params]:
+        first = of_part(w, self.part)
+        if own is None:
+            begun = first_models(first, self.clusters, self.redraw, k.run_seed)
+            old = [ClusterModel(one, k.sent_b) for one in begun]
+        else:
+            old = [own.models.models[str(j)] for j in range(1, self.clusters)]
+        sent = uploads_of(k)
+        weights = cluster_means(
+            [of_part(one.w, self.part) for one in sent], sent, [first, *(m.w for m in old)]
+        )
+        statistics = [Params({})] * len(weights)
+        if self.part == "all":
+            statistics = cluster_means([one.b for one in sent], sent, [k.sent_b, *(m.b for m in old)])
+        pairs = zip(weights[1:], statistics[1:], strict=True)
+        bank = {str(j): ClusterModel(*pair) for j, pair in enumerate(pairs, 1)}
+        return ClusterBank(ClusterModels(bank)), mean.joined(weights[0], mean.names)
+
+    def statistics(self, b: Params, mean: Params, k: ServerContext) -> Params:
+        sent = uploads_of(k)
+        return mean if self.part == "head" else cluster_means([one.b for one in sent], sent, [b])[0]
+
+    def extra_broadcast(self, own: ClusterBank | None) -> dict[str, Wire]:
+        return {} if own is None else {"opening": own.models}
+
+
+def uploads_of(k: ServerContext) -> list[Upload]:
+    return [one for one in k.received["server"].each if isinstance(one, Upload)]
+
+
+def cluster_means(points: Sequence[Params], sent: Sequence[Upload], before: Sequence[Params]) -> list[Params]:
+    """Return the mean point of each cluster, weighted by n if clients send it.
+
+    A cluster without clients keeps its point.
+
+    Args:
+        points: A point of each client [S].
+        sent: The uploads [S], which say the clusters.
+        before: The points of the clusters before.
+    """
+    told = [one.slots["opening"] for one in sent]
+    chosen = [one.cluster for one in told if isinstance(one, ChosenCluster)]
+    found = []
+    for number, old in enumerate(before):
+        members = [place for place, cluster in enumerate(chosen) if cluster == number]
+        sizes = [sent[place].n or 1 for place in members]
+        shares = [size / sum(sizes) for size in sizes]
+        found.append(mixture([points[place] for place in members], shares, old) if members else old)
+    return found
+
+
+@checked
+def ifca(
+    clusters: Annotated[int, Range(1, 100), Doc("K, number of models; 1 is FedAvg.")] = 4,
+    weighting: MeanWeights = "clients",
+    share: Annotated[
+        Part, Doc("Part of the network of which there are K: all of it, or the output layer (head).")
+    ] = "all",
+    redraw: Annotated[int, Range(0), Doc("Which first models are drawn.")] = 0,
+) -> Method:
+    """IFCA: the server keeps K models, and each client trains the one with the smallest loss on its own data.
+
+    Equation:
+        A client downloads θ_1, …, θ_K and starts from θ_ĵ, ĵ = argmin_j F_i(θ_j) (`SmallestLoss`). θ_j
+        becomes the mean of the uploads of its clients (`ClusterMeans`). A client sends its model, ĵ, and n_k
+        if means are weighted by samples.
+
+    Source:
+        Ghosh, Chung, Yin and Ramchandran, NeurIPS 2020, arXiv 2006.04088, and its code (jichan3751/ifca at
+        61e44b8): K 4 on MNIST, ten full-batch steps of rate 0.1 by all clients in each of 300 rounds; K 2 on
+        CIFAR-10. Means are uniform in the code, and `weighting = "samples"` is n_k / Σ n of the cluster.
+
+    Scored: the chosen model before training. After a round these are the models that were downloaded, and in
+    a survey between rounds the newest, as in the code.
+
+    The K first models differ, because equal ones would never separate: one is the run's, and the others have
+    its numbers in another order, tensor by tensor (`redrawn`). So a head that is not drawn at random, such as
+    head_init = "etf", is destroyed in them. Whether clusters separate depends on the first models; `redraw`
+    gives others, of which a validation part can choose.
+
+    Departures: a client that is only scored chooses by its training samples, where the code chooses by the
+    test samples and their labels. The code for CIFAR-10 draws first models again until every cluster has its
+    share of clients, and chooses on augmented images.
+    """
+    return Method(
+        "IFCA",
+        opening=SmallestLoss(clusters, share, redraw),
+        personal=Scored("downloaded"),
+        mean=Mean(by=weighting, fixed=True),  # the means of the clusters have the same weights
+        server=ClusterMeans(clusters, share, redraw),
+    )
