@@ -172,9 +172,14 @@ def note_toml(path: Path, tables: Mapping[str, Read]) -> None:
 
 
 def note_typed(words: Iterable[str]) -> None:
-    """Note the words of a command line, all of which are the user's, in place of those of an earlier one."""
+    """Note the words of a command line, in place of those of an earlier one.
+
+    All are the user's, but for names of files and folders that exist: whoever made those chose their names.
+    """
     _KNOWN.typed.clear()
-    _KNOWN.typed.update(word for word in words if ":" in word)
+    for word in words:
+        if ":" in word and not any(map(os.path.lexists, (word, word.partition("=")[2]))):
+            _KNOWN.typed.add(word)
 
 
 def say(reference: str) -> None:

@@ -248,6 +248,25 @@ def test_trusted_code_is_listed_with_what_it_imports_and_runs_without_its_neighb
     assert cli("verify", "run").code == 2
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["resume", "strange.py:method"],
+        ["verify", "strange.py:method/"],
+        ["fork", "run", "--out", "forked", "--lr", "0.5", "--data-root=strange.py:method"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_the_name_of_a_folder_is_no_word_for_code(
+    here: Path, cli: Cli, tmp_path: Path, words: list[str]
+) -> None:
+    """A shell completes such a name, or puts it in place of a star, and nobody has typed it."""
+    name_code(here / "run", "method", "strange.py:method")
+    shutil.copytree(here / "run", here / "strange.py:method")
+    assert cli(*words).code != 0
+    assert not (tmp_path / "sprung").exists()
+
+
 def test_what_is_typed_or_stands_in_a_toml_file_of_the_user_s_own_runs(here: Path, cli: Cli) -> None:
     (here / "own.py").write_text(RATE.format(rate=1.0))
     said = ["--rounds", 1, *QUICK, "--quiet"]
