@@ -405,9 +405,7 @@ def _check_trust(top: Path, runs: Sequence[OpenedRun], trust_code: bool) -> None
                 )
             place = place_in(top, record) if record else located(reference.rpartition(":")[0])
             files = record["files"] if record else hashes_at(place) if place else {}
-            if trust_code:
-                gate.trust(gate.hashes_of(reference, place, files))
-            gate.check_trusted(reference, place, files)
+            gate.check_trusted(reference, place, files, trust_code)
 
 
 def _check_bits(runs: Sequence[OpenedRun]) -> None:

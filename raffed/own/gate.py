@@ -251,15 +251,20 @@ def check(reference: str) -> dict[str, str] | None:
     return files if own else {}
 
 
-def check_trusted(reference: str, place: CodeLocation | None, files: Mapping[str, str]) -> None:
-    """Raise an UntrustedCodeError unless the user has trusted these files, which a reference needs."""
+def check_trusted(
+    reference: str, place: CodeLocation | None, files: Mapping[str, str], accepted: bool = False
+) -> None:
+    """Raise an UntrustedCodeError unless the user has trusted these files, which a reference needs.
+
+    If the user says now that they may run (`accepted`, or --trust-code), they are listed and trusted.
+    """
     needed = set(hashes_of(reference, place, files))
     where = f"{place.file} would be executed; " if place is not None else ""
     own = place is not None and is_user_code(place.file)
     listed = ", ".join(f"{name} ({digest[:12]})" for name, digest in files.items()) if own else "its code"
     if needed and needed <= _KNOWN.trusted | _noted():
         return
-    if EVERYTHING in _KNOWN.trusted and needed:
+    if needed and (accepted or EVERYTHING in _KNOWN.trusted):
         trust(needed)
         log.warning("%s: %strusted from now on: %s", reference, where, listed)
     else:

@@ -119,9 +119,7 @@ def _check_same(path: Path, record: CodeRecord, accept: bool) -> None:
         )
     if gate.is_said(known.reference):
         return
-    if accept:
-        gate.trust(gate.hashes_of(known.reference, now.place, now.files))
-    gate.check_trusted(known.reference, now.place, now.files)
+    gate.check_trusted(known.reference, now.place, now.files, accept)
     if defined_here(known.reference):
         gate.allow(known.reference)
 

@@ -151,12 +151,20 @@ def test_code_of_a_bundle_is_executed_only_if_it_is_trusted(
 
 
 @pytest.mark.slow
-def test_trusted_code_of_a_bundle_is_executed(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_trusted_code_of_a_bundle_is_listed_and_executed(
+    lab: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (lab / "helper.py").write_text("STEPS = 1\n")
+    (lab / "prox.py").write_text("import helper\n" + (lab / "prox.py").read_text())
     raffed.run(small("./prox.py:plain", 2), "runs/a")
     reviewer = tmp_path_factory.mktemp("reviewer")
     raffed.bundle("runs/a", reviewer / "a.zip")
+    monkeypatch.setenv("XDG_STATE_HOME", str(lab / "reviewer"))
     done = shell("replay", "a.zip", "--out", "out", "--trust-code", cwd=reviewer)
     assert done.returncode == 0, done.stderr
+    for name in ("prox.py", "helper.py"):
+        digest = hashlib.sha256((lab / name).read_bytes()).hexdigest()
+        assert f"{name} ({digest[:12]})" in done.stderr
     assert "code" in done.stdout
     assert "EQUAL: 1 of 1 run" in done.stdout
 
