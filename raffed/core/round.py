@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from raffed.budget import allow
 from raffed.config.slots import described
 from raffed.core.addressed import replied, unaddressed
 from raffed.core.aggregation.robust_means import robust_mean
@@ -350,17 +349,6 @@ def joined(m: Method, b: Broadcast, client_state: ClientState | None, net: Netwo
     if m.split.buffers == "local":
         buffers = client_state.b if client_state else net.initial.b
     return State(w, buffers).to(net.device)
-
-
-def check_table(m: Method, initial: State, spec: Spec) -> None:
-    """Refuse a run whose server would answer its clients from a table that does not fit into the memory.
-
-    Raises:
-        UsageError: It does not, or the server's rule cannot answer so many clients.
-    """
-    numbers = m.server.table_size(m.split.shared(initial.w, spec.norms), spec)
-    clients = f"the table from which {m.name} answers {spec.everyone:,} clients"
-    allow(4.0 * numbers, f"{clients}, of {numbers:,} numbers,")
 
 
 def server_init(m: Method, initial: State, spec: Spec) -> ServerState:

@@ -18,7 +18,7 @@ from raffed.core.ingredients import Ingredient
 from raffed.core.measures.scores import ScoreCounts
 from raffed.core.messages import ServerState
 from raffed.core.params import State
-from raffed.core.round import check_table, evaluated_broadcast, server_init
+from raffed.core.round import evaluated_broadcast, server_init
 from raffed.core.training.overrides import override_line
 from raffed.errors import RaffedError, RunFolderError
 from raffed.federation.faults import attack_rows
@@ -138,7 +138,6 @@ class RoundLoop:
         self._idle = IdleTerms(setup.method)
         self._clean = None if public is None else CleanScore(setup.data, device, public)
         with user_errors():
-            check_table(self.method, network.initial, self.spec)
             self.server: ServerState = folder.resumed or server_init(self.method, network.initial, self.spec)
         self.round_hashes: list[str] = list(folder.round_hashes)
         self.versions: dict[int, int] = {}

@@ -300,6 +300,7 @@ def _ready(config: RunConfig, path: Path, resumed: bool, begun: Begun | None) ->
     """Return the checked setup of a run."""
     from raffed.runs.code_record import trust_own
     from raffed.runs.federation import warn
+    from raffed.runtime.network_setup import check_table
     from raffed.runtime.setup import check_new, prepare_run
 
     recorded = read_run(path) if resumed and (path / RUN_FILE).exists() else {}
@@ -307,6 +308,7 @@ def _ready(config: RunConfig, path: Path, resumed: bool, begun: Begun | None) ->
     if not resumed:
         check_new(setup)
     trust_own(setup.code, config)
+    check_table(setup)
     warn(setup, resumed)
     return setup
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from raffed.budget import allow
 from raffed.core import seeds
 from raffed.core.context import Spec
 from raffed.core.params import State
 from raffed.core.round import EVAL_CHUNK
+from raffed.core.server import ServerRule
 from raffed.core.training.network import Network
 from raffed.core.training.recorded_steps import GraphRecorder, StepRecorder
 from raffed.models import build_for
 from raffed.models.net import Net
+from raffed.own.user_code import user_errors
 from raffed.runtime.federated_data import FederatedData
 from raffed.runtime.initial_weights import begin_from
 from raffed.runtime.machine import graphs_enabled, kernels_enabled, uses_onednn
@@ -50,6 +53,23 @@ def make_spec(data: FederatedData, feature_dim: int, norms: tuple[str, ...] = ()
         norms,
         data.seed,
     )
+
+
+def check_table(setup: Setup) -> None:
+    """Refuse a run whose server would answer its clients from a table that does not fit into the memory.
+
+    Raises:
+        UsageError: It does not, or the server's rule cannot answer so many clients.
+    """
+    method = setup.method
+    if type(method.server).table_size is ServerRule.table_size:
+        return
+    net = make_network(setup)
+    spec = make_spec(setup.data, net.feature_dim, net.norm_names)
+    with user_errors():
+        numbers = method.server.table_size(method.split.shared(net.initial.w, spec.norms), spec)
+    clients = f"the table from which {method.name} answers {spec.everyone:,} clients"
+    allow(4.0 * numbers, f"{clients}, of {numbers:,} numbers,")
 
 
 def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:

@@ -230,10 +230,14 @@ def test_masks_and_clipping_are_refused_by_name(privacy: Privacy, why: str) -> N
         raffed.run(replace(DIGITS, privacy=privacy))
 
 
-def test_a_table_that_does_not_fit_is_refused_with_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_does_not_fit_is_refused_with_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a folder is made."""
     monkeypatch.setattr("raffed.budget.free_memory", lambda: 2.0**32)
     with pytest.raises(UsageError, match=r"answers 6 clients, of 1,073,741,824 numbers, would take 4\.0 GiB"):
-        raffed.run(replace(DIGITS, method=answering.too_large))
+        raffed.run(replace(DIGITS, method=answering.too_large), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_personal_model_of_a_client_is_its_own_download(tmp_path: Path) -> None:
