@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from raffed.config.validation import Doc, Length, Range
+from raffed.errors import UsageError
 from raffed.own.names import reference_of, spelled
 
 if TYPE_CHECKING:
@@ -87,6 +88,12 @@ def model_name(text: str) -> str:
         UnknownNameError: It is neither one of raffed's names nor a reference.
         UsageError: It looks like a reference and is not one.
     """
+    if (name := text.strip()).startswith("timm:"):
+        made = f'timm.create_model("{name[5:]}", num_classes=num_classes, in_chans=in_shape[0])'
+        raise UsageError(
+            f"{name} is not read, but three lines make it yours: write `import timm` into net.py, "
+            f'`def net(num_classes, in_shape) -> "nn.Module":` and `    return {made}`, and give ./net.py:net'
+        )
     return spelled("model", text, GROUP, MODELS)
 
 

@@ -21,6 +21,7 @@ OWN_TESTS = {
     "docs/metrics.md": "test_own_pages.py",
     "docs/own_data.md": "test_own_pages.py",
     "docs/own_loss.md": "test_own_pages.py",
+    "docs/libraries.md": "test_libraries_page.py",
     "docs/own_model.md": "test_own_pages.py",
     "docs/own_table.md": "test_own_pages.py",
 }

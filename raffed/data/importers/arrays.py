@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 import zipfile
@@ -41,7 +42,7 @@ class MapStyle(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, index: int, /) -> Sequence[npt.ArrayLike]: ...
+    def __getitem__(self, index: int, /) -> Sequence[npt.ArrayLike] | Mapping[str, npt.ArrayLike]: ...
 
 
 def import_arrays(
@@ -182,6 +183,8 @@ def import_npz(
 def import_torch(
     data: MapStyle,
     *,
+    x: str = "",
+    y: str = "",
     test_data: MapStyle | None = None,
     clients: npt.ArrayLike | None = None,
     test_clients: npt.ArrayLike | None = None,
@@ -192,11 +195,14 @@ def import_torch(
 ) -> Imported:
     """Read a map-style data set of PyTorch's kind, sample by sample.
 
-    Each item is (sample, label). Samples are tensors, arrays or PIL images of one shape. A transform of the
-    data set is carried out once, here; random augmentation would be frozen.
+    Each item is (sample, label), or a dict that has them under names. Samples are tensors, arrays or PIL
+    images of one shape. A transform of the data set is carried out once, here; random augmentation would be
+    frozen.
 
     Args:
         data: The training part.
+        x, y: The names of sample and label in items that are dicts; by default usual names, such as
+            `input_ids`, `pixel_values`, `image` and `labels`.
         test_data: The test part, if there is one. Where both parts list their classes, those of the test part
             are known by their names, because a folder that lacks a class numbers the others differently.
         clients: The client of each sample.
@@ -210,15 +216,15 @@ def import_torch(
         UsageError: The data set has no length, or an item is not (sample, label).
     """
     name = name or type(data).__name__
-    x, y = _items(data, name)
+    samples, labels = _items(data, name, x, y)
     x_test, y_test = None, None
     if test_data is not None:
-        x_test, y_test = _items(test_data, f"{name} (test)")
+        x_test, y_test = _items(test_data, f"{name} (test)", x, y)
         y_test = renumbered(f"{name} (test)", y_test, _classes(test_data), _classes(data))
-    classes = _ordered(name, class_names) or _class_names(data, y)
+    classes = _ordered(name, class_names) or _class_names(data, labels)
     return import_arrays(
-        x,
-        y,
+        samples,
+        labels,
         x_test=x_test,
         y_test=y_test,
         clients=clients,
@@ -238,22 +244,37 @@ def _ordered(name: str, class_names: Iterable[str]) -> tuple[str, ...]:
     return tuple(str(one) for one in class_names)
 
 
-def _items(data: MapStyle, name: str) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:
+def _pair(item: object, where: str, x: str, y: str) -> tuple[Any, Any]:
+    """Return sample and label of an item, which is a pair or a dict."""
+    if isinstance(item, Mapping):
+        of, _ = array_names(where, [*map(str, item)], {"x": x or "x", "y": y or "y"})
+        if lacking := [role for role in ("x", "y") if of.get(role) not in item]:
+            names = ", ".join(map(str, item))
+            raise UsageError(
+                f"{where} has the names {names}; say which one is {lacking[0]}: {lacking[0]}=NAME"
+            )
+        return item[of["x"]], item[of["y"]]
+    if not isinstance(item, tuple | list) or len(item) < 2:
+        raise UsageError(f"{where} is a {type(item).__name__}, but must be (sample, label) or a dict of them")
+    return item[0], item[1]
+
+
+def _items(
+    data: MapStyle, name: str, x: str, y: str
+) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:
     if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
         raise UsageError(f"{name} has no length or no items by number; give a map-style data set")
     samples: list[npt.NDArray[np.generic]] = []
     labels: list[npt.ArrayLike] = []
     for number in range(len(data)):
-        item = data[number]
-        if not isinstance(item, tuple | list) or len(item) < 2:
-            raise UsageError(f"{name}: item {number} is a {type(item).__name__}, but must be (sample, label)")
-        sample = _pixels(np.asarray(item[0]), item[0])
+        given, label = _pair(data[number], f"{name}: item {number}", x, y)
+        sample = _pixels(np.asarray(given), given)
         if samples and sample.shape != samples[0].shape:
             raise UsageError(
                 f"{name}: item {number} has shape {sample.shape}, item 0 {samples[0].shape}; make them alike"
             )
         samples.append(sample)
-        labels.append(np.asarray(item[1]).reshape(-1)[0] if np.size(item[1]) == 1 else item[1])
+        labels.append(np.asarray(label).reshape(-1)[0] if np.size(label) == 1 else label)
     if not samples:
         raise UsageError(f"{name} has no items")
     try:
@@ -320,8 +341,11 @@ def array_names(
     return of, tuple(notes)
 
 
+@functools.cache
 def _role(name: str) -> tuple[str, tuple[int, ...]] | None:
     """Return the role that a name means, and its rank among other names of this role; None for no role."""
+    if name in ("input_ids", "pixel_values"):  # as Hugging Face's processors call them
+        return "x", (1, 0, 0)
     if re.search(r"\d", name):
         return None
     words = re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).casefold())

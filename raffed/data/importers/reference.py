@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,29 +17,34 @@ from raffed.data.importers.imported import TEST_SHARE, DataFacts, Imported
 from raffed.data.importers.leaf import import_leaf
 from raffed.data.importers.pfllib import import_pfllib
 from raffed.data.importers.tables import import_table
-from raffed.data.importers.values import Array, chosen_parts, renumbered
+from raffed.data.importers.values import Array, alike, as_lists, chosen_parts, renumbered
 from raffed.errors import DataFileError, UnknownNameError, UsageError
 from raffed.own.gate import check_download, is_said
 
 if TYPE_CHECKING:
     import datasets as hf
+    import pyarrow as pa
 
 # Data sets of Hugging Face's library `datasets` (an optional extra), and partitions of flwr-datasets.
 #
 # Local folders and arrow files are read without a network.
 
 
+_FILES = {".arrow": "file", ".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json"}
 INSTALL = "Hugging Face's library is not installed: pip install 'raffed[hf]'"
 
 
 def import_hf(
-    data: hf.Dataset,
+    data: hf.Dataset | Mapping[str, hf.Dataset],
     *,
     image: str = "",
     x: str = "",
+    pad: int | None = None,
     label: str = "label",
     client: str = "",
     test_data: hf.Dataset | None = None,
+    split: str = "",
+    test_split: str = "",
     features: tuple[str, ...] = (),
     drop: tuple[str, ...] = (),
     size: int = 0,
@@ -47,59 +53,68 @@ def import_hf(
     seed: int = 0,
     name: str = "hf",
     source: str = "",
-    notes: tuple[str, ...] = (),
 ) -> Imported:
     """Read a data set of Hugging Face's.
 
     Args:
-        data: The training part.
+        data: The training part, or a DatasetDict with parts of which some are used.
         image: Column of images. By default the only column of images, if there is one.
-        x: Column of numbers or of lists of equal lengths, such as token ids.
+        x: Column of numbers or of lists, such as token ids.
+        pad: The id that fills short lists up at their ends. None refuses lists of unequal lengths.
         label: Column of the classes. The names of a ClassLabel are kept.
         client: Column of the clients.
         test_data: The test part, if there is one.
+        split: The part that is trained on; by default the one named train, training or alike.
+        test_split: The part that is tested on; by default the one named test, testing or alike, and the
+            validation part if there is none.
         features, drop: Columns of a table; see `import_table`. Used without `image` and `x`.
         size, colour: See `import_folder`.
         test: Fraction of the rows that becomes the test set if there is no test part.
         seed: Decides which rows are drawn.
         name: Beginning of every message.
         source: Where the data came from, as typed.
-        notes: What a user may not expect of the parts.
 
     Raises:
-        UsageError: A column is missing or cannot be used. The message names the column and row.
+        UsageError: A part or column is missing or cannot be used. The message names the column and row.
     """
+    said: list[str] = []
+    if isinstance(data, Mapping):
+        if absent := next((part for part in (split, test_split) if part and part not in data), None):
+            raise UnknownNameError(f"split of {name}", absent, data)
+        chosen = chosen_parts(name, {key: len(part) for key, part in data.items()}, split, test_split)
+        if chosen is None:
+            raise UnknownNameError(f"split of {name}", "train", data)
+        if test_data is None and chosen.test not in (None, chosen.train):
+            test_data = data[chosen.test]
+        said.extend(chosen.notes)
+        data = data[chosen.train]
     image = image or ("" if x or features else _image_column(data))
     common: dict[str, Any] = {"seed": seed, "name": name, "source": source}
     if not image and not x:
-        if test_data is not None:
-            raise UsageError(
-                f"{name} is a table with a test part of its own; save both as Parquet files and give "
-                "parquet:FILE"
-            )
         roles: dict[str, Any] = {"label": label, "client": client, "features": features, "drop": drop}
-        return import_table(data.with_format("arrow")[:], **roles, test=test, notes=notes, **common)
+        tests: dict[str, Any] = {"test": test if test_data is None else _table(test_data)}
+        return import_table(_table(data), **roles, **tests, pad=pad, notes=tuple(said), **common)
 
     def samples(part: hf.Dataset) -> Array:
         if not image:
-            return _column(part, x, name)
+            return as_lists(name, x, _complete(part, x, name), pad)
         pixels, left_out = _images(part, image, size, colour, name)
         said.extend(left_out)
         return pixels
 
-    said = list(notes)
     y = _named(data, data, label, name)
     names = _listed(data, label)
-    tests: dict[str, Any] = {"test": test}
+    tests = {"test": test}
+    pixels = samples(data)
     if test_data is not None:
         # A test part without the column of clients belongs to nobody
         owned = bool(client) and client in test_data.column_names
+        pixels, test_pixels = alike(pad, pixels, samples(test_data))
         tests = {
-            "x_test": samples(test_data),
+            "x_test": test_pixels,
             "y_test": _named(test_data, data, label, name),
             "test_clients": _named(test_data, data, client, name) if owned else None,
         }
-    pixels = samples(data)
     return import_arrays(
         pixels,
         y,
@@ -112,47 +127,44 @@ def import_hf(
     )
 
 
-def import_hf_place(
-    place: str, *, split: str = "", test_split: str = "", name: str = "", **options: Any
-) -> Imported:
-    """Read a folder that `save_to_disk` wrote, an arrow file, a folder of data files, or a name of the hub's.
+def import_hf_place(place: str, *, name: str = "", **options: Any) -> Imported:
+    """Read a folder that `save_to_disk` wrote, a file, a folder of data files, or a name of the hub's.
 
     Args:
         place: The folder, file or name.
-        split: The part that is trained on; by default the one named train, training or alike.
-        test_split: The part that is tested on; by default the one named test, testing or alike, and the
-            validation part if there is none.
         name: Beginning of every message; by default the place.
         options: Arguments of `import_hf`.
 
     Raises:
         UsageError: The place cannot be read, has no such part, or cannot be used.
     """
-    parts = load_parts(place)
-    for part in (split, test_split):
-        if part and part not in parts:
-            raise UnknownNameError(f"split of {place}", part, parts)
-    chosen = chosen_parts(place, {key: len(part) for key, part in parts.items()}, split, test_split)
-    if chosen is None:
-        raise UnknownNameError(f"split of {place}", "train", parts)
-    tests = None if chosen.test in (None, chosen.train) else parts[chosen.test]
-    return import_hf(parts[chosen.train], test_data=tests, name=name or place, notes=chosen.notes, **options)
+    return import_hf(load_parts(place), name=name or place, **options)
 
 
 def load_parts(place: str) -> Mapping[str, hf.Dataset]:
-    """Return the parts of a data set by name. One without parts is called "train"."""
+    """Return the parts of a data set by name. One without parts is called "train".
+
+    Only a name that cannot be a path is looked up on the hub.
+    """
     try:
         import datasets as hf
     except ImportError as error:
         raise UsageError(INSTALL) from error
     path = Path(place).expanduser()
+    reader = _FILES.get(path.suffix.lower())
+    if not path.exists() and (reader or not re.fullmatch(r"\w[\w.-]*(/[\w.-]+)?", place)):
+        raise DataFileError(f"{place} is missing")
+    if path.is_file() and not reader:
+        raise DataFileError(f"{place}: of files, those that end in {', '.join(_FILES)} are read")
+    offline = hf.config.HF_HUB_OFFLINE
+    # What is here is not counted at the hub, and files elsewhere that a folder names are not fetched
+    hf.config.HF_HUB_OFFLINE = offline or path.exists()
     try:
-        if path.is_file() and path.suffix == ".arrow":
-            found = hf.Dataset.from_file(str(path))
+        if path.is_file():
+            found = getattr(hf.Dataset, f"from_{reader}")(str(path))
         elif (path / "state.json").exists() or (path / "dataset_dict.json").exists():
             found = hf.load_from_disk(str(path))
-        elif path.exists():  # its description may name files elsewhere, which are not fetched
-            hf.config.HF_HUB_OFFLINE = hf.config.HF_DATASETS_OFFLINE = True
+        elif path.exists():
             found = hf.load_dataset(str(path), download_config=hf.DownloadConfig(local_files_only=True))
         else:
             found = hf.load_dataset(place)
@@ -160,6 +172,8 @@ def load_parts(place: str) -> Mapping[str, hf.Dataset]:
         # The library raises errors of many types, its own and those of the network
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataFileError(f"{place} cannot be read by Hugging Face's library: {reason}") from error
+    finally:
+        hf.config.HF_HUB_OFFLINE = offline
     return dict(found) if isinstance(found, dict) else {"train": found}
 
 
@@ -196,14 +210,17 @@ def _image_column(data: hf.Dataset) -> str:
     return str(found[0]) if len(found) == 1 else ""
 
 
-def _column(data: hf.Dataset, column: str, name: str) -> Array:
-    values = _complete(data, column, name)
-    try:
-        return np.asarray(values)
-    except ValueError as error:
-        raise UsageError(
-            f"{name}: column {column!r} holds lists of unequal lengths; pad or cut them to one length"
-        ) from error
+def _table(data: hf.Dataset) -> pa.Table:
+    """Return a data set as a table in which a ClassLabel is its name, or missing where it is -1."""
+    import pyarrow as pa
+
+    table: pa.Table = data.with_format("arrow")[:]
+    for place, column in enumerate(table.column_names):
+        if names := _listed(data, column):
+            numbers = table[column].to_pylist()
+            words = [names[number] if number is not None and number >= 0 else None for number in numbers]
+            table = table.set_column(place, column, pa.array(words, pa.string()))
+    return table
 
 
 def _complete(data: hf.Dataset, column: str, name: str) -> Sequence[Any]:
@@ -221,7 +238,7 @@ def _complete(data: hf.Dataset, column: str, name: str) -> Sequence[Any]:
 
 def _named(part: hf.Dataset, train: hf.Dataset, column: str, name: str) -> Array:
     """Return a column of labels or clients. Where it is a ClassLabel, its numbers are those of training."""
-    values = _column(part, column, name)
+    values = np.asarray(_complete(part, column, name))
     names, known = (_listed(data, column) for data in (part, train))
     return renumbered(f"{name}: column {column!r} of the test part", values, names, known)
 
@@ -274,7 +291,11 @@ KINDS: dict[str, Kind] = {
         (".csv", ".tsv"),
     ),
     "parquet": Kind(
-        import_table, TABLE, "parquet:table.parquet?label=y", "a Parquet table", (".parquet", ".pq")
+        import_table,
+        (*TABLE, "x", "pad"),
+        "parquet:table.parquet?label=y",
+        "a Parquet table; x=ids reads a column of lists",
+        (".parquet", ".pq"),
     ),
     "npz": Kind(
         import_npz,
@@ -292,7 +313,7 @@ KINDS: dict[str, Kind] = {
     "hf": Kind(
         import_hf_place,
         (
-            *("image", "x", "label", "client", "features", "drop", "size", "colour"),
+            *("image", "x", "pad", "label", "client", "features", "drop", "size", "colour"),
             *("split", "test_split", "test", "seed"),
         ),
         "hf:PATH_OR_NAME?image=img&label=y&client=writer",
@@ -369,7 +390,7 @@ def _typed(text: str, kind: str, key: str, value: str) -> Value:
     if key in ("features", "drop", "categorical", "na"):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     try:
-        if key in ("seed", "size"):
+        if key in ("seed", "size", "pad"):
             number = int(value)
             if number < 0:
                 raise ValueError

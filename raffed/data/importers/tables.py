@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,15 +20,19 @@ from raffed.data.importers.imported import (
     drawn_test_part,
     imported,
 )
-from raffed.data.importers.table_files import MISSING, Column, Table, opened, parsed
+from raffed.data.importers.table_files import MISSING, Column, Table, opened
 from raffed.data.importers.values import (
     FEW_VALUES,
     Array,
     Floats,
+    alike,
     are_parts,
     as_clients,
     as_labels,
+    as_lists,
     chosen_parts,
+    in_order,
+    parsed,
     part_named,
 )
 from raffed.errors import UsageError, check_choice, check_range
@@ -75,13 +79,16 @@ class _Rows:
         return self.chosen(np.setdiff1d(np.arange(count), drawn)), self.chosen(drawn)
 
     def encoded(self, encoding: Sequence[EncodedColumn]) -> Columns:
-        """Return the rows as numbers."""
-        return Columns(_encode(encoding, self.features), self.y, self.clients, self.place)
+        """Return the rows as numbers. Without an encoding, the only column has lists of them."""
+        x = _encode(encoding, self.features) if encoding else next(iter(self.features.values())).values
+        return Columns(x, self.y, self.clients, self.place)
 
 
 def import_table(
     table: GivenTable,
     *,
+    x: str = "",
+    pad: int | None = None,
     label: str = "",
     client: str = "",
     features: tuple[str, ...] = (),
@@ -89,7 +96,7 @@ def import_table(
     categorical: tuple[str, ...] = (),
     na: tuple[str, ...] = MISSING,
     missing: str = "",
-    test: str | float = TEST_SHARE,
+    test: GivenTable | float = TEST_SHARE,
     seed: int = 0,
     name: str = "table",
     source: str = "",
@@ -105,6 +112,8 @@ def import_table(
 
     Args:
         table: Path of a csv or Parquet file, a data frame, or columns by name.
+        x: Column of lists of numbers that are the samples, such as ids of words; "" for columns of features.
+        pad: The id that fills short lists up at their ends. None refuses lists of unequal lengths.
         label: Column of the classes.
         client: Column of the clients, for `--split natural`; "" without clients.
         features: Columns that are features; by default all others that can be features.
@@ -114,14 +123,14 @@ def import_table(
         missing: What is done about missing values. "drop" leaves their rows out. "mean" fills in the mean of
             the training rows, and the word "missing" for texts; "word" does only the latter. "" refuses them.
             Classes and clients are never filled in.
-        test: Fraction of the rows that becomes the test set, or path of a second table with the test rows.
+        test: Fraction of the rows that becomes the test set, or a second table with the test rows.
         seed: Decides which rows are drawn for the test set.
         name: Beginning of every message.
         source: Where the table came from, as typed.
         notes: What a user may not expect of the table.
 
     Returns:
-        The data set; samples are float32 [N, columns].
+        The data set; samples are float32 [N, columns], or what the lists of `x` hold.
 
     Raises:
         UsageError: The table cannot be used. The message names the column and the row.
@@ -138,25 +147,38 @@ def import_table(
     whole.check_columns("features", features)
     whole.check_columns("drop", drop)
     whole.check_columns("categorical", categorical)
+    lists = [x] if x else []
+    whole.check_columns("x", lists)
     taken = [*ends, *drop]
-    if clash := sorted(set(taken) & set(features)):
+    if clash := sorted(set(taken) & {*features, *lists}):
         raise UsageError(
             f"{where}: column {clash[0]!r} is a feature and also a label, client or dropped column"
         )
-    rest = features or tuple(column for column in whole.names_of_columns if column not in taken)
-    spare = {} if features else _without_values(whole, rest)
+    if x and features:
+        raise UsageError(f"{where}: x names a column of lists, and features columns of numbers; give one")
+    if pad is not None and not x:
+        raise UsageError(f"{where}: pad={pad} is for lists; also give x=COLUMN")
+    others = [column for column in whole.names_of_columns if column not in [*taken, *lists]]
+    rest = lists or features or others
+    spare = {} if x or features else _without_values(whole, rest)
     used = [column for column in rest if column not in spare]
     if missing == "drop":
         whole = whole.without_gaps([*used, *ends])
-    whole.check_complete(ends if missing else [*used, *ends])
-    whole.check_complete(used, missing)
-    held = {
-        column: Column(whole.text(column)) if column in categorical else whole.column(column)
-        for column in rest
-        if column not in spare
-    }
-    parts = None if features else _column_of_parts(held, where)
-    if not features:
+    whole.check_complete([*ends, *lists] if missing else [*used, *ends])  # these are never filled in
+    whole.check_complete([] if x else used, missing)
+
+    def feature(table: Table, column: str, text: bool | None = None) -> Column:
+        if column in lists:
+            return Column(as_lists(table.where, x, table.frame[x].tolist(), pad, table.place))
+        return Column(table.text(column)) if column in categorical else table.column(column, text)
+
+    held = {column: feature(whole, column) for column in used}
+    few = [column for column in others if whole.holds_few_texts(column, MOST_PARTS)] if x else []
+    texts = {column: Column(whole.text(column)) for column in few}
+    parts = None if features else _column_of_parts(texts if x else held, where)
+    if x and (unused := ", ".join(column for column in others if column != parts)):
+        notes = (*notes, f"{where}: not used: {unused}; {x!r} holds the samples")
+    elif not x and not features:
         spare |= _without_meaning(held, {*categorical, parts})
     kept = {column: one for column, one in held.items() if column not in spare and column != parts}
     if not kept:
@@ -173,26 +195,31 @@ def import_table(
     check_not_a_quantity(f"{where}: column {label!r}", len(set(train.y)), len(train.y))
     share = _share(test)
     if share is None:
-        asked = label, client, categorical, missing
-        tests, said = _second(opened(str(test), str(test), na), whole, train, asked)
+        second = opened(test, f"{name} (test)", na)
+        tests, said = _second(second, whole, train, (label, client, missing), feature)
     elif parts is not None:
-        train, tests, said = _by_column(train, parts, held[parts].values)
+        train, tests, said = _by_column(train, parts, whole.text(parts))
     else:
         (train, tests), said = train.divided(share, seed), ()
-    encoding = [_fitted(column, one, where) for column, one in train.features.items()]
+    encoding = [] if x else [_fitted(column, one, where) for column, one in train.features.items()]
     width = sum(len(column.categories) or 1 for column in encoding)
     if width > MOST_COLUMNS:
         raise UsageError(f"{where}: the features become {width} columns; at most {MOST_COLUMNS} are made")
     if share is None or parts is not None:
         said = (*said, *_unknown_categories(encoding, tests))
+    trained, tested = train.encoded(encoding), tests.encoded(encoding)
+    if pad is not None:
+        long, long_test = alike(pad, trained.x, tested.x)
+        trained, tested = replace(trained, x=long), replace(tested, x=long_test)
+    kind: Literal["arrays", "table"] = "arrays" if x else "table"
     return imported(
         name,
-        train.encoded(encoding),
-        tests.encoded(encoding) if len(tests.y) else None,
+        trained,
+        tested if len(tests.y) else None,
         class_names=in_order(train.y),
         client_names=() if train.clients is None else in_order(train.clients),
         source=source,
-        facts=DataFacts("table", (*notes, *said), label=label, client=client, columns=tuple(encoding)),
+        facts=DataFacts(kind, (*notes, *said), label=label, client=client, columns=tuple(encoding)),
     )
 
 
@@ -216,19 +243,6 @@ def encoded_rows(
     texts = {column.name: bool(column.categories) for column in columns}
     held = {key: Column(new.text(key)) if text else new.column(key, text) for key, text in texts.items()}
     return _encode(columns, held)
-
-
-def in_order(names: Array) -> tuple[str, ...]:
-    """Return the different names in the order that a person expects: numbers by size, also within a text."""
-    found = np.unique(names)
-    numbers = parsed(found)
-    if numbers is not None:
-        return tuple(str(found[place]) for place in np.argsort(numbers, kind="stable"))
-
-    def digits_by_size(name: str) -> list[str]:
-        return [part.zfill(20) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
-
-    return tuple(sorted(map(str, found), key=digits_by_size))
 
 
 def _without_values(table: Table, names: Sequence[str]) -> dict[str, str]:
@@ -309,10 +323,14 @@ def _doubts(table: Table, columns: Mapping[str, Column], decided: Collection[str
 
 
 def _second(
-    second: Table, first: Table, train: _Rows, asked: tuple[str, str, tuple[str, ...], str]
+    second: Table,
+    first: Table,
+    train: _Rows,
+    asked: tuple[str, str, str],
+    feature: Callable[[Table, str, bool | None], Column],
 ) -> tuple[_Rows, tuple[str, ...]]:
     """Return the rows of a second table, whose features are those of the first one, and notes."""
-    label, client, categorical, missing = asked
+    label, client, missing = asked
     client = client if client in second.frame else ""  # without the column, its rows belong to nobody
     second.check_columns("features", [*train.features])
     second.check_columns("label", [label])
@@ -321,10 +339,7 @@ def _second(
         second = second.without_gaps([*train.features, *ends])
     second.check_complete(ends if missing else [*train.features, *ends])
     second.check_complete([*train.features], missing)
-    features = {
-        name: Column(second.text(name)) if name in categorical else second.column(name, one.is_text)
-        for name, one in train.features.items()
-    }
+    features = {name: feature(second, name, one.is_text) for name, one in train.features.items()}
     spare = [column for column in second.names_of_columns if column not in first.frame]
     unused = f"{second.where}: not used, because {first.where} does not have it: {', '.join(spare)}"
     owners = second.names(client) if client else None
@@ -394,9 +409,9 @@ def _encode(columns: Sequence[EncodedColumn], values: Mapping[str, Column]) -> n
     return np.concatenate(made, axis=1)
 
 
-def _share(test: str | float) -> float | None:
-    """Return the fraction that `test` means, or None if it is a path."""
+def _share(test: GivenTable | float) -> float | None:
+    """Return the fraction that `test` means, or None if it is a table."""
     try:
-        return float(test)
+        return float(test) if isinstance(test, str | float | int) else None
     except ValueError:
         return None

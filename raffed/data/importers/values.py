@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -113,6 +113,59 @@ def as_features(where: str, given: npt.ArrayLike, like: Array | None = None) -> 
     return x
 
 
+def as_lists(
+    where: str, column: str, given: Sequence[Any], pad: int | None = None, place: Place = row_place
+) -> Array:
+    """Return a column of numbers, or of lists of numbers, as one array [N, ...].
+
+    Args:
+        where: Beginning of the message.
+        column: Name of the column.
+        given: Its values.
+        pad: The id that fills short lists up at their ends. None refuses lists of unequal lengths.
+        place: How the message names a row.
+
+    Raises:
+        UsageError: A row holds other things than numbers, or the lists have unequal lengths.
+    """
+    start, rows = f"{where}: column {column!r} holds", []
+    for number, value in enumerate(given):
+        nested = isinstance(value, np.ndarray) and value.dtype == object
+        try:
+            rows.append(np.asarray(value.tolist() if nested else value))
+        except ValueError:  # lists of unequal lengths within a list
+            rows.append(np.array(None))
+        if rows[-1].size and rows[-1].dtype.kind not in "biuf":
+            raise UsageError(
+                f"{start} something else than numbers in {place(number)}; ids of words are numbers, and "
+                "docs/own_data.md shows how a tokenizer makes them"
+            )
+    lengths = {row.shape[0] if row.ndim else 1 for row in rows}
+    flat = all(row.ndim == 1 for row in rows)
+    if pad is not None and rows and flat:
+        kinds = {row.dtype for row in rows if row.size} or {np.dtype(np.int64)}
+        filled = np.full((len(rows), max(lengths)), pad, dtype=np.result_type(*kinds))
+        for line, row in zip(filled, rows, strict=True):
+            line[: len(row)] = row
+        return filled
+    if len({row.shape for row in rows}) > 1:
+        how = "pad=N fills them up with the id N, such as the padding_idx of the network"
+        raise UsageError(
+            f"{start} lists of unequal lengths, {min(lengths)} to {max(lengths)}; "
+            f"{how if flat else 'make them alike'}"
+        )
+    return np.array(rows)
+
+
+def alike(pad: int | None, *parts: npt.ArrayLike) -> list[Array]:
+    """Return parts [N, L] with lists of one length, the shorter ones filled up with the id `pad`."""
+    arrays = list(map(np.asarray, parts))
+    if pad is None or any(part.ndim != 2 for part in arrays):
+        return arrays
+    length = max(part.shape[1] for part in arrays)
+    return [np.pad(part, ((0, 0), (0, length - part.shape[1])), constant_values=pad) for part in arrays]
+
+
 def _channels_last(x: Array) -> bool:
     """Return whether samples look like images [N, H, W, channels]. Floats are images only if H = W."""
     if x.ndim != 4 or x.shape[1] in CHANNELS or x.shape[3] not in CHANNELS:
@@ -163,6 +216,31 @@ def _sample(wrong: npt.NDArray[np.bool_]) -> str:
     return f"{first[0]} (index [{inside}])" if inside else str(first[0])
 
 
+def parsed(text: Array) -> Floats | None:
+    """Return text as float64 if every value is a number. A minus sign may be that of typesetting."""
+    words = text.astype(np.str_)
+    try:
+        numbers = np.array(list(map(float, words.tolist())))  # three times as fast as astype
+    except ValueError:
+        plain = np.char.replace(words, "\u2212", "-")
+        return None if np.array_equal(plain, words) else parsed(plain)
+    # Python reads 1_000 and nan as well
+    return None if np.isnan(numbers).any() or (np.char.find(words, "_") >= 0).any() else numbers
+
+
+def in_order(names: Array) -> tuple[str, ...]:
+    """Return the different names in the order that a person expects: numbers by size, also within a text."""
+    found = np.unique(names).astype(np.str_)
+    numbers = parsed(found)
+    if numbers is not None:
+        return tuple(str(found[place]) for place in np.argsort(numbers, kind="stable"))
+
+    def digits_by_size(name: str) -> list[str]:
+        return [part.zfill(20) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+
+    return tuple(sorted(map(str, found), key=digits_by_size))
+
+
 def as_labels(
     where: str,
     given: npt.ArrayLike,
@@ -173,8 +251,8 @@ def as_labels(
 ) -> tuple[IntArray, Names]:
     """Return labels as int64 [N] from 0, and the names of the classes.
 
-    Without `class_names`, the classes are the labels found, in their order (numbers by size, text by
-    alphabet), and the labels are the names. With `class_names`, integers are places in that list, and text
+    Without `class_names`, the classes are the labels found, in the order of `in_order`, and the labels are
+    the names. With `class_names`, integers are places in that list, and text
     is one of its entries.
 
     Args:
@@ -200,8 +278,7 @@ def as_labels(
             )
         return y.astype(np.int64), class_names
     found, places = np.unique(y, return_inverse=True)
-    if not class_names:
-        return places.astype(np.int64), tuple(str(label) for label in found)
+    class_names = class_names or in_order(found)
     number = {name: place for place, name in enumerate(class_names)}
     for position, text in enumerate(map(str, found)):
         if text not in number:
@@ -219,7 +296,7 @@ def as_clients(
 ) -> tuple[IntArray | None, Names]:
     """Return the number of each sample's client, int64 [N], and the clients' names by number.
 
-    Clients are numbered in the order of their names: integers by size, text by alphabet.
+    Clients are numbered in the order of `in_order`.
 
     Args:
         where: Beginning of the message.
@@ -236,12 +313,11 @@ def as_clients(
         return None, ()
     who = _named_values(where, given, count, "client", place)
     found, places = np.unique(who, return_inverse=True)
-    names = tuple(str(name) for name in found)
+    names = in_order(found)
     _check_names(where, "client", tuple(dict.fromkeys((*known, *names))))
-    if not known:
-        return places.astype(np.int64), names
+    known = known or names
     number = {name: place for place, name in enumerate(known)}
-    table = np.array([number.get(name, -1) for name in names], dtype=np.int64)
+    table = np.array([number.get(str(name), -1) for name in found], dtype=np.int64)
     return table[places] if len(who) else np.zeros(0, np.int64), known
 
 

@@ -110,7 +110,7 @@ def test_a_fault_is_refused_in_one_line_that_names_the_column(images: hf.Dataset
         (lambda: import_hf(ragged, x="ids"), "column 'ids' holds lists of unequal lengths"),
         (lambda: import_hf(images, label="y", test_data=bats), "its class 'bat' is not a class of"),
         (lambda: import_hf(scans, image="img", label="y", test=0.0), "row 0 has pixels of mode I;16"),
-        (lambda: import_hf_place(str(tmp_path / "no")), "no cannot be read by Hugging Face's library"),
+        (lambda: import_hf_place(str(tmp_path / "no")), "no is missing"),
         (lambda: import_flwr([]), "there are no partitions"),
         (lambda: import_flwr([images, images.select([])]), "partition 1 has no rows"),
         (lambda: import_flwr([images, ragged]), "partition 1 has other columns"),

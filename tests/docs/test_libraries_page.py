@@ -1,0 +1,139 @@
+"""The page on networks of other libraries: its files and commands run as they stand, without a network.
+
+A tiny BERT lies where the page's name of the hub leads as a path, so nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from raffed.cli.app import app
+from raffed.errors import UsageError
+from raffed.models.catalogue import model_name
+from tests.docs.code_blocks import ROOT, pieces
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries, which are of their own age
+PAGE = "docs/libraries.md"
+NAME = "google/bert_uncased_L-2_H-128_A-2"
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "a", "very"]
+DATA = '"parquet:ids.parquet?x=input_ids&pad=0&label=label"'
+WIDTH, LAYERS, RANK, CLASSES = 16, 2, 4, 2
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAFFED_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    yield
+    for name in ("text", "lora", "vision"):
+        sys.modules.pop(name, None)
+
+
+def command(line: str) -> str:
+    done = CliRunner().invoke(app, shlex.split(line)[1:], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def write_files(named: str) -> tuple[list[str], list[str]]:
+    """Write the page's files of these names. Return its commands with them and its other programs."""
+    lines, programs = [], []
+    for piece in pieces(PAGE):
+        name = piece.text.splitlines()[0].removeprefix("# ")
+        if piece.language == "python" and name.endswith(".py"):
+            Path(name).write_text(piece.text, encoding="utf-8")
+        elif piece.language == "python":
+            programs.append(piece.text)
+        elif f"./{named}:" in piece.text:
+            lines.append(piece.text)
+    assert lines
+    return lines, programs
+
+
+@pytest.fixture
+def ids() -> dict[str, Any]:
+    """Make the texts and the tiny BERT, and run the lines with the tokenizer."""
+    transformers = pytest.importorskip("transformers", reason="make extras")
+    pytest.importorskip("datasets", reason="make extras")
+    place = Path(NAME)
+    place.mkdir(parents=True)
+    vocabulary = {word: number for number, word in enumerate(WORDS)}
+    transformers.BertTokenizerFast(vocab=vocabulary).save_pretrained(place)
+    about = transformers.BertConfig(
+        vocab_size=len(WORDS), hidden_size=WIDTH, num_hidden_layers=LAYERS, num_attention_heads=2,
+        intermediate_size=32, max_position_embeddings=64,
+    )  # fmt: skip
+    transformers.BertModel(about).save_pretrained(place)  # without a head, as on the hub
+    texts = [("a good film", "yes"), ("a very bad film", "no"), ("good", "yes"), ("bad", "no")] * 6
+    for part, rows in (("train", texts), ("test", texts[:4])):
+        lines = [json.dumps({"text": text, "label": label}) for text, label in rows]
+        Path(f"{part}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    [program] = write_files("text.py")[1]
+    held: dict[str, Any] = {}
+    exec(compile(program, PAGE, "exec"), held)
+    held["ids"]["train"].to_parquet("ids.parquet")
+    return held
+
+
+def test_the_tokenizer_s_ids_become_samples_of_one_length(ids: dict[str, Any]) -> None:
+    assert ids["mine"].x[:3].tolist() == [[2, 8, 5, 7, 3, 0], [2, 8, 9, 6, 7, 3], [2, 5, 3, 0, 0, 0]]
+    assert (ids["mine"].class_names, len(ids["mine"].x_test)) == (("no", "yes"), 4)
+
+
+@pytest.mark.usefixtures("ids")
+def test_a_model_of_hugging_face_is_checked_and_trained() -> None:
+    check, run = write_files("text.py")[0]
+    assert "none failed" in command(check)
+    command(run)
+
+
+def sent(width: int, layers: int) -> int:
+    """Return how many numbers LoRA sends: in each layer two pairs of matrices, rank x width and width x rank,
+    and the head.
+    """
+    return layers * 2 * 2 * RANK * width + CLASSES * (width + 1)
+
+
+@pytest.mark.usefixtures("ids")
+def test_lora_sends_only_its_matrices_and_the_head() -> None:
+    """Of four bytes a number, and four for the number of samples."""
+    pytest.importorskip("peft", reason="make extras")
+    [run] = write_files("lora.py")[0]
+    command(run)
+    assert "none failed" in command(f"raffed check ./lora.py:Lora --dataset {DATA}")
+    rows = pd.concat(map(pd.read_parquet, Path("runs/lora/metrics").glob("*.parquet")))
+    assert set(rows.loc[rows["client"].notna(), "bytes_up"].dropna()) == {4 * (sent(WIDTH, LAYERS) + 1)}
+
+
+def test_the_page_has_the_bytes_of_the_network_that_it_names() -> None:
+    """BERT with two layers of width 128 (Turc et al. 2019), of which no weight is loaded."""
+    transformers = pytest.importorskip("transformers", reason="make extras")
+    about = transformers.BertConfig(
+        hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512
+    )  # fmt: skip
+    with torch.device("meta"):
+        net = transformers.BertForSequenceClassification(about)
+    whole = sum(weight.numel() for weight in net.parameters())
+    text = (ROOT / PAGE).read_text(encoding="utf-8")
+    assert f"{4 * sent(128, 2) / 1e6:.3f} MB in place of {4 * whole / 1e6:.1f} MB" in text
+
+
+def test_networks_of_timm_are_trained_and_refused_with_the_three_lines() -> None:
+    with pytest.raises(
+        UsageError, match=r"three lines .*import timm.*create_model\(\"resnet18\", .* ./net.py:net"
+    ):
+        model_name("timm:resnet18")
+    pytest.importorskip("timm", reason="make extras")
+    [run] = write_files("vision.py")[0]
+    command(run)
