@@ -234,7 +234,7 @@ def _panel(runs: Runs, task: tuple[str, str], panel: str) -> Picture | None:
     if figure is None:
         return None
     caption = f"{panel}. Line: mean over seeds; band: lowest to highest seed."
-    caption += f" The {NAMED} highest last values are named." if len(members) > NAMED else ""
+    caption += " Names stand beside the highest last values." if len(members) > NAMED else ""
     caption += unlike(runs, members)
     return drawing(figure, caption, alt=f"{panel} against round; the table above has its last values")
 

@@ -8,7 +8,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from .figures.curves import looks
-from .figures.plots import PlotPoint, gains, rank_diagram, scatter
+from .figures.plots import PlotPoint, client_dots, gains, rank_diagram, scatter
 from .figures.search_plots import SearchedTrial, history, pruning, searched_trials
 from .figures.series import plain_charts
 from .figures.setting_plots import setting_map, varied
@@ -35,6 +35,7 @@ from .studies import check_table, load_studies, painted, study_folders
 from .sweeps import NOTES, Sweep, trials_frame, tuning_table
 
 MOST_GAINS = 6  # methods whose clients' gains are drawn
+MOST_DOTS = 12  # methods whose clients are drawn as dots
 SCALES = {
     "full": "The paper's own settings, where it gives them.",
     "proxy": (
@@ -170,7 +171,7 @@ def task_sections(runs: Runs, members: Sequence[Group], order: Sequence[str] = (
     """Show the views of a task that follow its summary. Their tables have the methods in this order.
 
     They are: differences paired by seed (to the best method, and to FedAvg), rounds and bytes to a target,
-    accuracy by class, the plane of the two accuracies, and which clients gain.
+    accuracy by class, the plane of the two accuracies, the accuracies of the clients, and which of them gain.
     """
     paired = paired_tables(runs, members)
     found = {
@@ -179,15 +180,21 @@ def task_sections(runs: Runs, members: Sequence[Group], order: Sequence[str] = (
         "Classes and forgetting (last global model)": class_table(runs, members),
     }
     places = {label: place for place, label in enumerate(order)}
+
+    def place(label: str) -> int:
+        return places.get(label.removesuffix(comparable.MARK), 0)
+
     tables = {
-        name: one._replace(rows=sorted(one.rows, key=lambda row: places.get(row[0], 0)))
+        name: one._replace(rows=sorted(one.rows, key=lambda row: place(row[0])))
         for name, one in found.items()
         if one is not None
     }
     plane, gaining = _plane(runs, members), _gains(runs, members)
+    spread = _dots(runs, sorted(members, key=lambda group: place(group.label)))
     note = HOLM_NOTE if any(HOLM in table.titles for table in paired.values()) else ""
     pictures = [] if plane is None else [plane]
-    return render("views.html.j2", tables=tables, pictures=pictures, gains=gaining, note=note)
+    clients = {"Accuracy over clients": spread, "Who gains, who loses": gaining}
+    return render("views.html.j2", tables=tables, pictures=pictures, clients=clients, note=note)
 
 
 def _plane(runs: Runs, members: Sequence[Group]) -> Picture | None:
@@ -217,6 +224,20 @@ def _points(runs: Runs, members: Sequence[Group]) -> list[PlotPoint]:
                 )
             )
     return points
+
+
+def _dots(runs: Runs, members: Sequence[Group]) -> Picture | None:
+    """Draw the accuracy of each client of each method. None if no run scored its clients."""
+    rows = runs.clients
+    shown = {group.label: rows.loc[rows["run"].isin(group.used), "value"].dropna() for group in members}
+    shown = {label: values.tolist() for label, values in shown.items() if len(values)}
+    if not shown:
+        return None
+    caption = "Each dot is a client of one seed, when it last took part; the line is the median."
+    if len(shown) > MOST_DOTS:
+        caption += f" The first {MOST_DOTS} of {len(shown)} methods are drawn."
+    figure = client_dots(dict(list(shown.items())[:MOST_DOTS]), looks(runs))
+    return drawing(figure, caption + comparable.unlike(runs, members), css="classes")
 
 
 def _gains(runs: Runs, members: Sequence[Group]) -> Picture | None:

@@ -17,7 +17,7 @@ from raffed.results.metrics import PERSONAL_ACCURACY, TEST_ACCURACY
 
 from ..runs.comparable import marked
 from ..runs.groups import Group, groups
-from ..runs.load import Runs, by_run, rows_of
+from ..runs.load import Runs, by_run, rows_of, section
 from .theme import LIGHT, Theme, dress, look, percent, place, short, spread, style
 
 
@@ -206,6 +206,17 @@ def _last_classes(runs: Runs) -> pd.DataFrame:
     return rows[rows["round"] == by_run(rows)["round"].transform("max")]
 
 
+def class_names(runs: Runs, members: Sequence[Group], classes: Sequence[int]) -> list[str]:
+    """Return the names of classes, or their numbers if the runs do not name all of them alike."""
+    files = [runs.files[name] for group in members for name in group.used]
+    names = section(files[0], "dataset").get("class_names") if files else None
+    alike = isinstance(names, list) and all(
+        section(one, "dataset").get("class_names") == names for one in files
+    )
+    known = alike and len(names) > max(classes)
+    return [str(names[number]) if known else str(number) for number in classes]
+
+
 def class_heat_map(runs: Runs, task: tuple[str, str], theme: Theme = LIGHT) -> Figure | None:
     """Draw the accuracy of the final global model for each method and class, as a mean over seeds.
 
@@ -225,17 +236,20 @@ def class_heat_map(runs: Runs, task: tuple[str, str], theme: Theme = LIGHT) -> F
         row = min(0.42, max(0.15, 6.5 / methods))  # of many methods, so that the map fits a screen
         width, height = min(9.0, 0.6 * classes), row * methods
         left = 0.3 + 0.085 * max(len(short(str(label), 30)) for label in table.index)
-        figure = Figure(figsize=(left + width + 1.2, height + 0.85))
-        axes = place(figure, left, 0.6, width, height)
+        names = [short(name, 20) for name in class_names(runs, tasks(runs)[task], list(table.columns))]
+        long = max(map(len, names)) > 5  # such names do not stand beside each other
+        bottom = 0.6 + (0.075 * max(map(len, names)) if long else 0)
+        figure = Figure(figsize=(left + width + 1.2, height + bottom + 0.25))
+        axes = place(figure, left, bottom, width, height)
         image = axes.imshow(table.to_numpy(np.float64), cmap="cividis", vmin=0, vmax=1, aspect="auto")
         size = min(10, 55 * row)
         labels = [short(str(label), 30) for label in table.index]
         axes.set_yticks(range(methods), labels, fontsize=size)
         every = max(1, classes // 20)
-        axes.set_xticks(range(0, classes, every), [str(c) for c in table.columns[::every]])
+        axes.set_xticks(range(0, classes, every), names[::every], rotation=90 if long else 0)
         axes.set_xlabel("Class")
         bar = figure.colorbar(
-            image, cax=place(figure, left + width + 0.2, 0.6, 0.16, height), format=FuncFormatter(percent)
+            image, cax=place(figure, left + width + 0.2, bottom, 0.16, height), format=FuncFormatter(percent)
         )
         bar.outline.set(visible=False)
         for each in (axes, bar.ax):

@@ -17,6 +17,9 @@ from .theme import LIGHT, Theme, dress, look, percent, place, short, spread, sty
 
 NAMED = 12  # points that have their names beside the axes
 BIN = 0.05  # width of a histogram's bars, as a share of the samples
+PANEL = 2.85  # inches of a histogram
+LETTER, LINE = 0.07, 0.11  # inches of a digit on a bar, and of a line of them
+GOLDEN = (5**0.5 - 1) / 2  # its multiples modulo 1 are spread evenly
 
 
 class PlotPoint(NamedTuple):
@@ -198,7 +201,7 @@ def gains(
         figure = Figure(figsize=(3.75 * columns + 0.45, 2.65 * rows + 0.05))
         for number, (name, values, of) in enumerate(zip(names, found, seeds, strict=True)):
             left, bottom = 0.65 + 3.75 * (number % columns), 0.6 + 2.65 * (rows - 1 - number // columns)
-            axes = place(figure, left, bottom, 2.85, 1.6)
+            axes = place(figure, left, bottom, PANEL, 1.6)
             _draw_counts(axes, [count / of for count in count_bins(values, edges)], edges, theme)
             lose, clients = (per_seed(count / of) for count in (int((values < 0).sum()), len(values)))
             axes.set_title(f"{short(name, 24)}: {lose} of {clients} lose", loc="left", fontsize=9)
@@ -212,15 +215,46 @@ def gains(
     return figure
 
 
+def client_dots(
+    accuracies: Mapping[str, Sequence[float]], looks: Mapping[str, int], theme: Theme = LIGHT
+) -> Figure:
+    """Draw the accuracy of every client as a dot, with one row for each method and a line at its median.
+
+    Dots that would cover each other stand below each other: those of one place are spread over the row.
+    """
+    height = 0.34 * len(accuracies)
+    names = [short(name, 30) for name in accuracies]
+    left = 0.3 + 0.085 * max(map(len, names))
+    with style(theme):
+        figure = Figure(figsize=(left + 5.2, height + 0.75))
+        axes = place(figure, left, 0.55, 5.0, height)
+        for row, (name, values) in enumerate(accuracies.items()):
+            colour, _, _ = look(looks[name], theme)
+            found = np.sort(np.asarray(values, float))
+            offsets = 0.56 * ((np.arange(len(found)) * GOLDEN) % 1 - 0.5)
+            axes.plot(found, row + offsets, "o", color=colour, markersize=4, alpha=0.55, markeredgewidth=0)
+            axes.plot([np.median(found)] * 2, [row - 0.36, row + 0.36], color=theme.ink, linewidth=1.6)
+        dress(axes, theme, grid=True)
+        axes.set_yticks(range(len(names)), names)
+        axes.set_ylim(len(names) - 0.5, -0.5)
+        axes.grid(visible=False, axis="y")
+        axes.xaxis.set_major_formatter(FuncFormatter(percent))
+        axes.set_xlabel("Accuracy of a client's own model on its own test part")
+    return figure
+
+
 def _draw_counts(axes: Axes, counts: Sequence[float], edges: npt.NDArray[np.float64], theme: Theme) -> None:
     """Draw the bars of a histogram with their counts, losses in another colour than gains."""
     centres = (edges[:-1] + edges[1:]) / 2
     colours = [theme.colours[1] if centre < 0 else theme.colours[0] for centre in centres]
     bars = axes.bar(centres, counts, width=BIN * 0.9, color=colours)
+    across = PANEL / len(counts)
+    upright = across < LETTER * max(len(per_seed(count)) for count in counts)
     for bar, count in zip(bars, counts, strict=True):
-        if count:
+        if count and across > LINE:  # of narrower bars the axis says the height
             middle = bar.get_x() + bar.get_width() / 2
-            axes.text(middle, count, per_seed(count), ha="center", va="bottom", fontsize=7, color=theme.ink)
+            text = axes.text(middle, count, per_seed(count), ha="center", va="bottom", fontsize=7)
+            text.set(color=theme.ink, rotation=90 if upright else 0)
     axes.axvline(0, color=theme.ink, linewidth=0.8)
 
 

@@ -17,6 +17,7 @@ from raffed.results.text import visible, visible_lines
 from .latex_characters import LATEX
 
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?")
+_CODE = r"(`[\w =(),+-]+`)"
 _FORMULA = "=+-@＝＋－＠"  # a spreadsheet reads a cell that begins with one of these as a formula
 
 
@@ -45,9 +46,17 @@ def for_html(value: object) -> str:
 
 
 def for_markdown(text: str) -> str:
-    """Return a cell of a GitHub table in which nothing is read as Markdown, HTML or a link."""
+    """Return a cell of a GitHub table in which nothing is read as Markdown, HTML or a link, but for plain
+    words in backquotes, which are code.
+    """
     plain = html.escape(visible(" ".join(text.split())), quote=False)
-    return re.sub(r"([\\`*_\[\]|~$])", r"\\\1", plain).replace("://", ":\\//").replace("www.", "www\\.")
+
+    def escaped(part: str) -> str:
+        return re.sub(r"([\\`*_\[\]|~$])", r"\\\1", part).replace("://", ":\\//").replace("www.", "www\\.")
+
+    return "".join(
+        part if number % 2 else escaped(part) for number, part in enumerate(re.split(_CODE, plain))
+    )
 
 
 def for_latex(text: str) -> str:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from .cells import for_html
 
@@ -73,11 +74,16 @@ def render(template: str, **values: object) -> Markup:
     return Markup(_engine().get_template(template).render(values))
 
 
-def sentence(text: str) -> str:
+def sentence(text: str) -> Markup:
     """Return a note with a capital, unless it begins with the name of a measure, and with a full stop."""
     first = text.split(" ", 1)[0].rstrip(",:;")
     text = text[:1].upper() + text[1:] if first.isalpha() else text
-    return text if not text or text.endswith((".", "!", "?")) else text + "."
+    return code(text if not text or text.endswith((".", "!", "?")) else text + ".")
+
+
+def code(text: object) -> Markup:
+    """Return a text, escaped, in which what stands in backquotes is shown as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(for_html(text))))
 
 
 @cache
@@ -112,6 +118,6 @@ def _engine() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    engine.filters["sentence"] = sentence
+    engine.filters |= {"code": code, "sentence": sentence}
     engine.globals.update(script=Markup(script()), script_hash=script_hash(), reload=0)
     return engine

@@ -59,8 +59,9 @@ def show_own(text: str) -> None:
         owners = facts.client_names or tuple(map(str, range(count)))
         _show_counts("client", owners, Counter(data.clients.tolist()), tests)
     if facts.columns:
-        rows = [(one.name, _encoding(one)) for one in facts.columns[:SHOWN]]
-        show(("column", "what the network gets"), rows)
+        kinds = [(one, "categories" if one.categories else "numbers") for one in facts.columns[:SHOWN]]
+        rows = [(one.name, kind, _encoding(one)) for one, kind in kinds]
+        show(("column", "read as", "what the network gets"), rows)
         _more(len(facts.columns), "column")
     for note in facts.notes:
         typer.echo(visible(f"note: {note}"))
@@ -72,10 +73,11 @@ def _about(data: Dataset) -> list[tuple[str, str]]:
     thing = THINGS[data.facts.kind]
     shape = "x".join(map(str, data.input_shape))
     held = {"uint8": "pixels", "float32": "numbers", "int64": "ids"}[str(data.x.dtype)]
+    tests = f", in the test part {data.x_test.min():g} to {data.x_test.max():g}" if len(data.x_test) else ""
     found = [
         ("training part", counted(len(data.x), thing)),
         ("test part", counted(len(data.x_test), thing) if len(data.x_test) else "none"),
-        ("one input", f"{shape} {held} ({data.x.dtype})"),
+        ("one input", f"{shape} {held} ({data.x.dtype}), {data.x.min():g} to {data.x.max():g}{tests}"),
         ("classes", f"{data.num_classes}" + (f", in column {data.facts.label}" if data.facts.label else "")),
     ]
     if data.clients is not None:

@@ -16,6 +16,8 @@ from raffed.errors import UsageError, writing
 from raffed.results.text import visible
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -68,7 +70,7 @@ def splits(
     pool = _pool(dataset, data_root, download, pool_of)
     tests = pool.y_test, pool.test_clients
     partition = make_partition(parsed, pool.y, pool.num_classes, pool.clients, seed, local_test, *tests)
-    _show_split(partition, pool.y)
+    _show_split(partition, pool)
     if draw is not None:
         _draw(partition, pool, draw)
     if save is not None:
@@ -111,12 +113,14 @@ def _list_splits() -> None:
     )
 
 
-def _show_split(partition: Partition, labels: NDArray[np.int64]) -> None:
+def _show_split(partition: Partition, pool: Dataset) -> None:
     """Show one line per client (the first ones only), then sizes and hash."""
-    counts = partition.class_counts(labels)
+    counts = partition.class_counts(pool.y)
+    names = pool.class_names or tuple(map(str, range(pool.num_classes)))
+    clients = partition.client_names(pool.facts.client_names)
     rows = [
-        (str(client), str(row.sum()), str(len(partition.test[client])), str((row > 0).sum()), _classes(row))
-        for client, row in enumerate(counts[:SHOWN_CLIENTS])
+        (clients[client], str(row.sum()), str(len(tests)), str((row > 0).sum()), _classes(row, names))
+        for client, (row, tests) in enumerate(zip(counts[:SHOWN_CLIENTS], partition.test, strict=False))
     ]
     show(
         ("client", "train", "local test", "classes", "samples of class"),
@@ -152,8 +156,8 @@ def _range(values: NDArray[np.int64]) -> str:
     return f"{low}" if low == high else f"{low} to {high}"
 
 
-def _classes(row: NDArray[np.int64]) -> str:
-    found = [f"{label}:{n}" for label, n in enumerate(row.tolist()) if n]
+def _classes(row: NDArray[np.int64], names: Sequence[str]) -> str:
+    found = [f"{name}:{n}" for name, n in zip(names, row.tolist(), strict=True) if n]
     return "  ".join(found[:12]) + (" …" if len(found) > 12 else "")
 
 
@@ -164,5 +168,5 @@ def _draw(partition: Partition, pool: Dataset, path: Path) -> None:
         raise UsageError(f"--draw {path}: the name must end in .png, .svg or .pdf")
     with writing(path, "--draw"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        draw_partition(partition, pool.y, path, pool.class_names or None)
+        draw_partition(partition, pool.y, path, pool.class_names or None, pool.facts.client_names)
     typer.echo(visible(f"drawing: {path}"))

@@ -336,6 +336,17 @@ class Partition:
         """Number of clients."""
         return len(self.train)
 
+    def client_names(self, owners: Sequence[str]) -> list[str]:
+        """Return the names of the clients: those of the data's natural clients if they are the clients, or
+        numbers.
+
+        Args:
+            owners: Names of the natural clients; empty if the data have none.
+        """
+        is_natural = str(self.recipe.get("split")).partition(":")[0] == "natural"
+        count = self.num_clients
+        return list(owners[:count] if is_natural and len(owners) >= count else map(str, range(count)))
+
     def class_counts(self, labels: IntArray) -> IntArray:
         """Count the training samples of each client and class.
 

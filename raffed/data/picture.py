@@ -19,11 +19,16 @@ if TYPE_CHECKING:
 MISSING = "#ffffff"  # colour of a class that the client does not have
 FEW, MANY = 0.28, 1.0  # the used part of the colour map, in which even one sample is clearly not white
 BAR = "#5b7f95"
+LONG = 5  # characters of a client's name that stand beside each other
 MAX_NUMBERED = 20  # with more clients, counts no longer fit into the cells
 
 
 def draw_partition(
-    partition: Partition, labels: IntArray, path: str | Path, class_names: Sequence[str] | None = None
+    partition: Partition,
+    labels: IntArray,
+    path: str | Path,
+    class_names: Sequence[str] | None = None,
+    client_names: Sequence[str] = (),
 ) -> None:
     """Draw how many training samples of each class each client has.
 
@@ -32,6 +37,7 @@ def draw_partition(
         labels: Labels of the training pool, int64 [N].
         path: The picture's file; its ending (png, svg or pdf) decides the format.
         class_names: One name for each class, in label order; by default the numbers.
+        client_names: Names of the natural clients of the data. They are shown if these are the clients.
 
     Raises:
         UsageError: The number of names is wrong.
@@ -46,7 +52,7 @@ def draw_partition(
     with matplotlib.style.context(["default", {"text.parse_math": False}]):
         figure, heat, above, right = _canvas(*counts.shape)
         _draw_counts(figure, heat, counts)
-        _label_axes(heat, names, counts.shape[1])
+        _label_axes(heat, names, partition.client_names(client_names))
         above.bar(np.arange(counts.shape[1]), counts.sum(axis=0), color=BAR, width=0.85)
         above.set_ylabel("samples\nper client", fontsize=9)
         right.barh(np.arange(counts.shape[0]), counts.sum(axis=1), color=BAR, height=0.85)
@@ -122,13 +128,15 @@ def _round_numbers(least: int, most: int) -> list[int]:
     return inside if len(inside) > 1 else [least, most]
 
 
-def _label_axes(heat: Axes, names: Sequence[str], clients: int) -> None:
+def _label_axes(heat: Axes, names: Sequence[str], owners: Sequence[str]) -> None:
+    clients = len(owners)
     heat.set_xticks(np.arange(-0.5, clients), minor=True)
     heat.set_yticks(np.arange(-0.5, len(names)), minor=True)
     heat.grid(which="minor", color="#d8d8d8", linewidth=0.6 if clients <= MAX_NUMBERED else 0.25)
     heat.tick_params(which="minor", length=0)
     every = 1 if clients <= MAX_NUMBERED else 10 if clients <= 200 else 50
-    heat.set_xticks(np.arange(0, clients, every))
+    long = max(map(len, owners)) > LONG
+    heat.set_xticks(np.arange(0, clients, every), owners[::every], rotation=90 if long else 0)
     heat.set_yticks(np.arange(len(names)), names)
     heat.tick_params(which="major", labelsize=8 if len(names) <= 20 else 6)
     heat.set_xlabel("client", fontsize=9)

@@ -66,14 +66,17 @@ class DatasetContract(Contract):
     def check_every_class(self) -> str:
         """Every class has a training sample."""
         missing = _missing(self.data.y, self.data.num_classes)
-        return f"class {missing[0]} has no training sample" if missing else ""
+        return f"class {_named(missing[0], self.data.class_names)} has no training sample" if missing else ""
 
     def check_clients_numbered(self) -> str:
         """Its clients are numbered from 0, and each has a training sample."""
         if self.data.clients is None:
             raise NotApplicableError("nobody knows which client made which sample")
         missing = _missing(self.data.clients)
-        return f"client {missing[0]} has no training sample; number clients from 0" if missing else ""
+        if not missing:
+            return ""
+        name = _named(missing[0], self.data.facts.client_names)
+        return f"client {name} has no training sample; number clients from 0"
 
     def check_test_apart(self) -> str:
         """At most 1 % of the test samples are training samples too."""
@@ -102,6 +105,11 @@ class DatasetContract(Contract):
 def _missing(numbers: NDArray[np.int64], count: int = 0) -> list[int]:
     """Return which of the numbers from 0 to the largest, or to count - 1, do not occur."""
     return np.flatnonzero(np.bincount(numbers, minlength=count) == 0).tolist()
+
+
+def _named(number: int, names: Sequence[str]) -> str:
+    """Return a number, with the name that stands for it if there is one."""
+    return f"{number} ({names[number]})" if number < len(names) else str(number)
 
 
 def _rows(x: InputArray) -> Iterator[InputArray]:

@@ -4,18 +4,21 @@ pictures.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from raffed.analysis import load_runs
 from raffed.analysis.figures.budget_curves import budget_figure
-from raffed.analysis.figures.curves import tasks
-from raffed.analysis.figures.plots import count_bins, gains
+from raffed.analysis.figures.curves import class_heat_map, class_names, tasks
+from raffed.analysis.figures.plots import client_dots, count_bins, gains
 from raffed.analysis.figures.search_plots import history, pruning, searched_trials
 from raffed.analysis.figures.series import Chart, charts
 from raffed.analysis.figures.theme import svg
@@ -133,6 +136,61 @@ def test_gains_of_several_seeds_are_counted_seed_by_seed_and_four_panels_stand_i
     assert len({round(axes.get_position().x0, 6) for axes in four.axes}) == 2
     edges = np.array([-0.05, 0.0, 0.05, 0.1])
     assert count_bins(np.array([-0.05, -1e-12, 0.0, 0.05, 0.15 - 0.1]), edges) == [1, 2, 2]
+
+
+@pytest.mark.parametrize(("spread", "written"), [(0.1, True), (0.4, True), (1.0, False)])
+def test_counts_on_bars_do_not_touch_each_other(spread: float, written: bool) -> None:
+    figure = gains(
+        {"map": [np.linspace(-spread, spread, size).tolist() for size in (200, 201, 202)]}, "fedavg"
+    )
+    FigureCanvasAgg(figure).draw()
+    boxes = [text.get_window_extent() for text in figure.axes[0].texts]
+    assert bool(boxes) == written
+    assert not any(one.overlaps(other) for one, other in itertools.pairwise(boxes))
+
+
+def test_every_client_is_a_dot_in_the_row_of_its_method(write_run: WriteRun, tmp_path: Path) -> None:
+    """Each of two runs has clients with 0.02 less and more than the last mean, so that is the median."""
+    write_run("a", [0.5, 0.6], personal=[0.5, 0.7])
+    write_run("b", [0.5, 0.5], personal=[0.5, 0.9], method="map")
+    figure = client_dots({"fedavg": [0.68, 0.72], "map": [0.88, 0.92]}, {"fedavg": 0, "map": 1})
+    dots, medians = figure.axes[0].lines[::2], figure.axes[0].lines[1::2]
+    assert [sorted(one.get_xdata()) for one in dots] == [[0.68, 0.72], [0.88, 0.92]]
+    assert [list(one.get_xdata()) for one in medians] == [pytest.approx([at, at]) for at in (0.7, 0.9)]
+    assert all(np.abs(np.asarray(one.get_ydata()) - row).max() < 0.36 for row, one in enumerate(dots))
+    page = write_loaded(write_run.load(), tmp_path / "out").read_text()
+    assert "Accuracy over clients" in page
+    assert "Each dot is a client of one seed" in page
+
+
+def test_all_tables_have_the_order_of_the_first_one(tmp_path: Path, write_run: WriteRun) -> None:
+    """Also with a method that may not be compared, which has a mark in some tables."""
+    for seed in (0, 1):
+        write_run(f"a{seed}", [0.5, 0.6], seed=seed)
+        write_run(f"b{seed}", [0.5, 0.9], seed=seed, method="map")
+        write_run(f"d{seed}", [0.5, 0.4], seed=seed, method="fedrep", partition_sha256="an other split")
+    page = write_loaded(write_run.load(), tmp_path / "out").read_text()
+    tables = re.findall(r"<table class=\"summary\">.*?</table>", page, re.DOTALL)
+    orders = [re.findall(r"<tr>\s*<td[^>]*>(?:<strong>)?(\w+)", table) for table in tables]
+    assert len(orders) > 2
+    assert orders[0] == ["MAP", "FedAvg", "FedRep"]
+    assert all(order == [name for name in orders[0] if name in order] for order in orders)
+
+
+def test_classes_are_named_where_all_runs_name_them_alike(write_run: WriteRun) -> None:
+    names = ["cat", "golden retriever", "owl"]
+    folder = write_run("a", [0.5])
+    runs = write_run.load()
+    [members] = tasks(runs).values()
+    assert class_names(runs, members, [0, 2]) == ["0", "2"]
+    change(folder, "dataset.class_names", names)
+    runs = write_run.load()
+    [members] = tasks(runs).values()
+    assert class_names(runs, members, [0, 2]) == ["cat", "owl"]
+    figure = class_heat_map(runs, next(iter(tasks(runs))))
+    assert figure is not None
+    assert [one.get_text() for one in figure.axes[0].get_xticklabels()] == names
+    assert class_names(runs, members, [0, 3]) == ["0", "3"], "a damaged file names too few"
 
 
 def test_a_search_is_drawn_with_what_asha_ended_and_with_the_best_so_far() -> None:

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from raffed.analysis import write_report
 
+from tests.analysis.conftest import WriteRun
 from tests.browser.chromium import Tab
 from tests.browser.conftest import ITEM, PROGRAMS, OpenPage
 
@@ -132,6 +134,20 @@ def test_the_pointer_shows_a_value_and_sets_its_line_off(four: Path, tab: OpenPa
     assert page.js("document.querySelector('.focused')") is None
 
 
+def test_the_best_four_of_each_chart_are_shown_and_the_page_says_so(tmp_path: Path, tab: OpenPage) -> None:
+    """Of ten methods, those with the best global models have the worst personal ones."""
+    write = WriteRun(tmp_path / "runs")
+    for number in range(10):
+        name = "fedavg" if number == 5 else f"method{number}"
+        write(f"r{number}", [0.5, 0.9 - 0.01 * number], personal=[0.5, 0.6 + 0.01 * number], method=name)
+    page = tab(write_report([tmp_path / "runs"], tmp_path / "out"))
+    shown = page.js(
+        "[...document.querySelectorAll('.figures .legend')][0].querySelectorAll('[aria-pressed=true]').length"
+    )
+    assert shown == 4 + 4 + 1
+    assert "The best 4 of each chart and FedAvg are shown" in page.js("document.body.textContent")
+
+
 def test_of_sixty_lines_the_best_four_are_shown_and_of_all_twelve_are_named_and_the_pointer_names_any_other(
     sixty: Path, tab: OpenPage
 ) -> None:
@@ -240,7 +256,7 @@ def test_numbers_are_sorted_by_value_and_what_is_missing_stays_last(tmp_path: Pa
     cells = ["9.5 ± 1.0", "–", "−28.02 ± 2.01", "10.25", "< 0.001", "1,200"]
     table = TextTable(["n"], [[cell] for cell in cells])
     page = tmp_path / "page.html"
-    section = render("views.html.j2", tables={"A": table}, note="", pictures=[], gains=None)
+    section = render("views.html.j2", tables={"A": table}, note="", pictures=[], clients={})
     page.write_text(render("figures.html.j2", title="t", sections=[section]), encoding="utf-8")
     one = tab(page)
     one.click("th button")

@@ -68,12 +68,12 @@ def every(images: Path) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("kind", "said"),
     {
-        "csv": ["training part 10 rows", "test part 2 rows", "2, in column site", "red", "(value - "],
-        "npz": ["training part 10 samples", "one input 2 numbers (float32)", "clients 2"],
+        "csv": ["training part 10 rows", "test part 2 rows", "2, in column site", "red", "numbers (value - "],
+        "npz": ["training part 10 samples", "one input 2 numbers (float32), 0 to 23", "clients 2"],
         "folder": ["training part 12 images", "one input 3x8x8 pixels", "cat", "not used: val (12)"],
         "pfllib": ["training part 24 samples", "test part 24 samples", "clients 2"],
         "function": ["training part 8 samples", "test part 4 samples", "clients 2"],
-        "object": ["training part 10 rows", "2, in column site", "for each of 2 categories: blue, red"],
+        "object": ["2, in column site", "categories 0 or 1 for each of 2 categories: blue, red"],
     }.items(),
 )
 def test_every_kind_of_own_data_is_shown(cli: Cli, every: dict[str, str], kind: str, said: list[str]) -> None:
@@ -98,3 +98,17 @@ def test_classes_and_clients_are_shown_with_their_counts(cli: Cli, every: dict[s
     for place, name in enumerate("ab"):
         counts = [str((who == place).sum()) for who in (data.clients, data.test_clients)]
         assert [str(place), name, *counts] in lines
+
+
+def test_a_split_names_classes_and_its_natural_clients(cli: Cli, every: dict[str, str]) -> None:
+    data = load_dataset(every["csv"])
+    assert data.clients is not None
+    shown = cli("splits", "natural", "--dataset", every["csv"], "--draw", "d.png")
+    assert (shown.code, Path("d.png").is_file()) == (0, True), shown.err
+    lines = [line.split() for line in shown.out.splitlines()]
+    for client, name in enumerate("ab"):
+        own = data.y[data.clients == client]
+        counts = [f"{label}:{n}" for label, n in zip("xy", np.bincount(own, minlength=2), strict=True) if n]
+        assert any(line[:1] == [name] and line[-len(counts) :] == counts for line in lines)
+    plain = cli("splits", "iid:2", "--dataset", every["csv"]).out.splitlines()
+    assert any(line.split()[:2] == ["0", "5"] for line in plain), "drawn clients have numbers"

@@ -1,7 +1,9 @@
-const FEW = 6, BEST = 4; // of more lines than FEW, the BEST and the baseline are shown at first
+const FEW = 6, BEST = 4; // of more lines than FEW, the BEST of each chart and the baseline are shown at first
 
 // Charts that stand side by side share which lines are shown, which one is looked at, and one list of names.
 const groups = new Map();
+
+const bestFirst = (chart) => [...chart.about.series].sort((a, b) => lastOf(b) - lastOf(a));
 
 class Group {
   constructor(place) {
@@ -41,10 +43,11 @@ class Group {
     this.only(shown);
   }
 
+  // The lines of each chart, the best of the first chart first.
   series() {
     const found = new Map();
-    for (const chart of this.charts) for (const one of chart.about.series) if (!found.has(one.label)) found.set(one.label, one);
-    return [...found.values()].sort((a, b) => lastOf(b) - lastOf(a));
+    for (const one of this.charts.flatMap(bestFirst)) if (!found.has(one.label)) found.set(one.label, one);
+    return [...found.values()];
   }
 
   legend() {
@@ -66,7 +69,12 @@ class Group {
     const foot = html("div", { class: "choose" });
     foot.append(button("Show all", all), button("Hide all", () => this.only(new Set())));
     this.place.append(list, foot);
-    if (series.length > FEW) this.choose(new Set(series.filter((one, i) => i < BEST || /^fedavg\b/i.test(one.label)).map((one) => one.label)));
+    if (series.length <= FEW) return;
+    const best = this.charts.flatMap((chart) => bestFirst(chart).slice(0, BEST));
+    const baseline = series.filter((one) => /^fedavg\b/i.test(one.label));
+    this.choose(new Set([...best, ...baseline].map((one) => one.label)));
+    const others = baseline.length ? ` and ${baseline[0].label}` : "";
+    foot.append(html("span", { class: "soft" }, `The best ${BEST} of each chart${others} are shown at first; press a name for others.`));
   }
 }
 

@@ -64,10 +64,11 @@ function sortTables() {
   }
 }
 
-// Says of a table that is wider than its place that it goes on.
+// Says of a table or picture that is wider than its place that it goes on.
 function sayWhatScrolls() {
-  for (const place of document.querySelectorAll(".scroll")) {
-    const told = html("p", { class: "more", hidden: "" }, "This table goes on to the right: scroll it →");
+  for (const place of document.querySelectorAll(".scroll, figure.classes")) {
+    const what = place.matches("figure") ? "picture" : "table";
+    const told = html("p", { class: "more", hidden: "" }, `This ${what} goes on to the right: scroll it →`);
     place.before(told);
     new ResizeObserver(() => {
       told.hidden = place.scrollWidth <= place.clientWidth + 1;
