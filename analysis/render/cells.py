@@ -17,7 +17,7 @@ from raffed.results.text import visible, visible_lines
 from .latex_characters import LATEX
 
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?")
-_CODE = r"(`[\w =(),+-]+`)"
+_CODE = r"(`[\w .=(),+-]+`)"
 _FORMULA = "=+-@＝＋－＠"  # a spreadsheet reads a cell that begins with one of these as a formula
 
 

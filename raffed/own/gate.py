@@ -246,9 +246,9 @@ def check(reference: str) -> dict[str, str] | None:
     own = place is not None and is_user_code(place.file)
     if own and _stands_in(reference, _KNOWN.in_toml):
         return None
-    files = hashes_at(place) if place is not None else {}
+    files = hashes_at(place) if place is not None and own else {}
     check_trusted(reference, place, files)
-    return files if own else {}
+    return files
 
 
 def check_trusted(

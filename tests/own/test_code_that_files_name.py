@@ -20,6 +20,7 @@ from raffed.errors import RaffedError, RunFolderError, UsageError
 from raffed.federation.selection import own_selection
 from raffed.methods import build_method
 from raffed.models.own.factories import factory_of
+from raffed.own import gate
 from raffed.results.runfile import read_run
 from raffed.runs.folder import run_config
 from raffed.runtime.ray import session
@@ -176,11 +177,12 @@ def test_a_record_is_no_permission(here: Path, cli: Cli, tmp_path: Path, field: 
     "words", one_in(4, [["run", "file.toml"], *COMMANDS.values()]), ids=lambda words: words[0]
 )
 def test_no_function_of_a_library_is_imported_because_a_file_names_it(
-    here: Path, cli: Cli, reference: str, words: list[str]
+    here: Path, cli: Cli, reference: str, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its annotation is no permission, and importing a module executes it."""
+    """Its annotation is no permission, and importing a module executes it. Nor are its files read."""
     module = reference.partition(":")[0]
     known = module in sys.modules
+    monkeypatch.setattr(gate, "hashes_at", lambda place: pytest.fail("all files of a library are read"))
     name_code(here / run_of(words[0]), "model.name", reference)
     (here / "file.toml").write_text(f'[model]\nname = "{reference}"\n[model.args]\n_code = "x = 1"\n')
     done = cli(*words, *(["--out", "new", "--execution", "serial"] if words[0] == "run" else []))

@@ -206,12 +206,22 @@ def _handle_signals() -> None:
             signal.signal(number, signal.getsignal(number) or signal.SIG_DFL)
 
 
+_JOINED: set[str] = set()  # the addresses by which this process has joined a cluster
+
+
 def _start(address: str | None) -> Callable[[], None] | None:
     """Make sure that Ray is running. Return a function that ends the own Ray or connection, or None."""
     import ray
 
     if ray.is_initialized():
-        return None
+        if address in (None, AUTO, LOCAL, *_JOINED):
+            return None
+        if address == (here := ray.get_runtime_context().gcs_address):
+            return None
+        raise UsageError(
+            f"--address {address}: this process is connected to the Ray at {here} already; call "
+            "ray.shutdown() before, or leave the address out"
+        )
     if address is None and OF_A_JOB in os.environ:
         address = AUTO
         log.warning(
@@ -252,6 +262,7 @@ def _joined(there: str, address: str) -> Callable[[], None]:
         if address == AUTO:
             os.environ.pop("RAY_ADDRESS") if named is None else os.environ.update(RAY_ADDRESS=named)
 
+    _JOINED.add(address)
     return ray.shutdown
 
 

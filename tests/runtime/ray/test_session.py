@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from types import SimpleNamespace
 
 import pytest
 import ray
@@ -147,6 +148,24 @@ def test_which_ray_is_started_or_joined_whatever_ray_address_says(
         began.wait()
     assert asked == [wanted]
     assert ("Ray job" in caplog.text) == (job and address is None)
+
+
+@pytest.mark.parametrize("address", [None, "auto", "local", "10.0.0.1:6379", "head:6379", "other:6379"])
+def test_an_address_beside_a_ray_that_is_up_is_refused_unless_it_is_that_ray_s(
+    address: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Ray at 10.0.0.1 was joined by this process as head:6379, as in a comparison of several runs."""
+    up = SimpleNamespace(gcs_address="10.0.0.1:6379")
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: up)
+    monkeypatch.setattr(session, "_JOINED", {"head:6379"})
+    told = "--address other:6379: this process is connected to the Ray at 10.0.0.1:6379 already"
+    wrong = address == "other:6379"
+    with (
+        RaySession(address) as began,
+        pytest.raises(UsageError, match=told) if wrong else contextlib.nullcontext(),
+    ):
+        began.wait()
 
 
 def test_whoever_has_started_ray_ends_it_in_the_thread_that_started_it(
