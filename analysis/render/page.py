@@ -74,11 +74,11 @@ def render(template: str, **values: object) -> Markup:
     return Markup(_engine().get_template(template).render(values))
 
 
-def sentence(text: str) -> Markup:
+def sentence(text: str) -> str:
     """Return a note with a capital, unless it begins with the name of a measure, and with a full stop."""
     first = text.split(" ", 1)[0].rstrip(",:;")
     text = text[:1].upper() + text[1:] if first.isalpha() else text
-    return code(text if not text or text.endswith((".", "!", "?")) else text + ".")
+    return text if not text or text.endswith((".", "!", "?")) else text + "."
 
 
 def code(text: object) -> Markup:
@@ -118,6 +118,6 @@ def _engine() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    engine.filters |= {"code": code, "sentence": sentence}
+    engine.filters |= {"code": code, "sentence": lambda text: code(sentence(text))}
     engine.globals.update(script=Markup(script()), script_hash=script_hash(), reload=0)
     return engine

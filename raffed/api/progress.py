@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from raffed.results.storage import named
-from raffed.results.text import visible
+from raffed.results.text import tell, visible
 
 if TYPE_CHECKING:
     from raffed.api.running import Run
@@ -96,7 +96,7 @@ class Lines(Shown):
         self._shown = 0.0
 
     def say(self, text: str) -> None:
-        print(visible(text), file=sys.stderr, flush=True)
+        tell(text, error=True)
 
     def on_begin(self, event: Event, run: Run | None = None) -> None:
         self._shown = 0.0

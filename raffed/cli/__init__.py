@@ -19,7 +19,7 @@ from raffed.errors import RaffedError, UsageError
 from raffed.own.gate import note_typed
 from raffed.results.files import is_full
 from raffed.results.origin import commanded
-from raffed.results.text import visible
+from raffed.results.text import tell
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -57,32 +57,32 @@ def _carried_out(words: list[str], signals: StopSignals, again: bool) -> None:
         with repeated_warnings(words):
             app(args=words, prog_name="raffed")
     except KeyboardInterrupt:  # pressed while the command line itself is loading
-        print(NOTHING, file=sys.stderr)
+        tell(NOTHING, error=True)
         sys.exit(signals.code or 130)
     except SystemExit as ended:
         # Typer raises this for Ctrl-C, also for one that comes while Ray ends after a run was stopped
         if not signals.told and isinstance(getattr(ended.__context__, "__cause__", None), KeyboardInterrupt):
-            print("raffed: stopped", file=sys.stderr)
+            tell("raffed: stopped", error=True)
         if ended.code and signals.cut:
             sys.exit(signals.code)
         raise
     except RaffedError as error:
         if again and isinstance(error, BitsTooLateError):
             raise
-        print(f"raffed: {visible(' '.join(str(error).split()))}", file=sys.stderr)
+        tell(f"raffed: {' '.join(str(error).split())}", error=True)
         sys.exit(2 if isinstance(error, UsageError) else 1)
     except (MemoryError, ImportError, OSError, RuntimeError) as error:
-        name = visible(str(getattr(error, "filename", None) or "the last file"))
+        name = str(getattr(error, "filename", None) or "the last file")
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            print(f"raffed: {name}: this name is too long; choose a shorter one", file=sys.stderr)
+            tell(f"raffed: {name}: this name is too long; choose a shorter one", error=True)
             sys.exit(2)
         if is_full(error):
             advice = "free some space, then repeat the command"
-            print(f"raffed: there is no space left at {name}; {advice}", file=sys.stderr)
+            tell(f"raffed: there is no space left at {name}; {advice}", error=True)
             sys.exit(1)
         if (why := no_memory(error)) is None:
             raise
-        print(f"raffed: {why}", file=sys.stderr)
+        tell(f"raffed: {why}", error=True)
         sys.exit(2 if isinstance(error, ImportError) else 1)  # no work begins before everything is loaded
 
 
@@ -108,6 +108,6 @@ def _shown(code: int) -> int:
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if not isinstance(error, BrokenPipeError):
-            print(f"raffed: the last output is lost: {error.strerror}", file=sys.stderr)
+            tell(f"raffed: the last output is lost: {error.strerror}", error=True)
         return code or 1
     return code

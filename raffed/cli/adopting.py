@@ -6,13 +6,12 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import typer
-
 from raffed.adopted.checkout import Missing
 from raffed.api.adopting import Audit
 from raffed.api.adopting import adopt as audited
 from raffed.cli.messages import counted
 from raffed.cli.tables import show, show_pairs
+from raffed.results.text import tell
 
 SHOWN = 4  # places of a trap; --json has all of them
 
@@ -32,7 +31,7 @@ def adopt(path: Path, *, as_json: bool = False) -> None:
     """
     found = audited(path)
     if as_json:
-        typer.echo(json.dumps({"event": "adopt", **found.as_dict()}))
+        tell(json.dumps({"event": "adopt", **found.as_dict()}))
     else:
         _show(found)
 

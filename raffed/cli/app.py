@@ -26,6 +26,7 @@ from raffed.cli import (
 from raffed.cli.config import Hinting
 from raffed.cli.options import BriefCommand, documented, escaped, sections_of
 from raffed.results.origin import commit
+from raffed.results.text import tell
 
 EPILOG = """[bold]Examples[/bold]
 raffed run --method fedmr --set mu1=0.1 --split p10c2 --out runs/a
@@ -54,7 +55,7 @@ app = typer.Typer(
 
 def _show_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"raffed {__version__} ({commit() or 'commit unknown'})")
+        tell(f"raffed {__version__} ({commit() or 'commit unknown'})")
         raise typer.Exit
 
 

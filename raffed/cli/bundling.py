@@ -16,7 +16,7 @@ from raffed.cli.options import AsJson, DataRoot
 from raffed.cli.screen import status
 from raffed.cli.tables import mark, show
 from raffed.results.storage import named
-from raffed.results.text import visible
+from raffed.results.text import tell
 
 if TYPE_CHECKING:
     from raffed.bundles.replaying import Replay, ReplayedRun
@@ -44,13 +44,13 @@ def bundle(place: str, *, out: Path, license: str = "", as_json: AsJson = False)
     """
     found = raffed.bundle(place, out, license=license)
     if as_json:
-        print(json.dumps({"event": "bundle", **asdict(found), "path": str(found.path)}, allow_nan=False))
+        tell(json.dumps({"event": "bundle", **asdict(found), "path": str(found.path)}, allow_nan=False))
         return
     what = f"{counted(len(found.runs), 'run')}, {counted(found.files, 'file')}, {found.size:,} bytes"
-    print(visible(f"{found.path}: {what}"))
-    print(f"sha256 {found.sha256}")
+    tell(f"{found.path}: {what}")
+    tell(f"sha256 {found.sha256}")
     for one in found.left_out:
-        print(visible(f"left out: {named(one)}"))
+        tell(f"left out: {named(one)}")
 
 
 def replay(
@@ -92,7 +92,7 @@ def replay(
             progress=shown,
         )
     if as_json:
-        print(json.dumps({"event": "replay", **plain(found.as_dict())}, allow_nan=False))
+        tell(json.dumps({"event": "replay", **plain(found.as_dict())}, allow_nan=False))
     else:
         _show(found)
     if not found.ok:
@@ -118,11 +118,11 @@ def _show(found: Replay) -> None:
     words = (
         f"{equal} of {counted(len(found.runs), 'run')}, {counted(rounds, 'round')}, {duration(found.seconds)}"
     )
-    print(f"EQUAL: {words}" if found.ok else f"NOT EQUAL: {words}")
+    tell(f"EQUAL: {words}" if found.ok else f"NOT EQUAL: {words}")
     for one in found.runs:
         _show_notes(one)
     out = found.folder
-    print(visible(f"raffed report {out}/recorded --out {out}/report shows what was recorded"))
+    tell(f"raffed report {out}/recorded --out {out}/report shows what was recorded")
 
 
 def _what(what: str, round: int | None) -> str:
@@ -131,7 +131,7 @@ def _what(what: str, round: int | None) -> str:
 
 def _show_notes(run: ReplayedRun) -> None:
     for note in run.notes:
-        print(visible(f"{run.name}: {note}"))
+        tell(f"{run.name}: {note}")
     if run.differs:
         explained = "" if run.ok else " (may explain other bits)"
-        print(visible(f"{run.name}: versions differ: {', '.join(run.differs)}{explained}"))
+        tell(f"{run.name}: versions differ: {', '.join(run.differs)}{explained}")

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -24,7 +23,7 @@ from raffed.cli.signals import StopSignals
 from raffed.cli.tables import console, line, mark, show
 from raffed.errors import UsageError
 from raffed.results.storage import fetched, is_url, mirrored, named, unpacked
-from raffed.results.text import visible
+from raffed.results.text import tell
 
 if TYPE_CHECKING:
     from raffed.runs.verify_files import Certificate, VerificationCheck
@@ -54,23 +53,23 @@ def watch_report(runs: Sequence[str], place: str, screen: Screen, as_json: bool)
     written: list[Path] = []
     told: set[str] = set()
 
-    def tell(text: str) -> None:
+    def tell_once(text: str) -> None:
         """Say a thing once, and not again after every change."""
         if text not in told:
-            print(visible(f"raffed: {text}"), file=sys.stderr)
+            tell(f"raffed: {text}", error=True)
             told.add(text)
 
     def write() -> None:
         try:
             with unpacked(places) as here:
-                found = reported(here, out, tell, reload=EVERY)
+                found = reported(here, out, tell_once, reload=EVERY)
         except UsageError as error:  # the first run may not have begun
-            tell(f"{error}; waiting")
+            tell_once(f"{error}; waiting")
             return
         if not written or as_json:
             screen.show({"event": "report", "path": named(found.path), "runs": found.rows})
         else:
-            print(visible(f"report: {named(found.path)}, written again at {time.strftime('%H:%M:%S')}"))
+            tell(f"report: {named(found.path)}, written again at {time.strftime('%H:%M:%S')}")
         written[:] = [found.path]
 
     with StopSignals(lambda: None) as signals:
@@ -79,8 +78,8 @@ def watch_report(runs: Sequence[str], place: str, screen: Screen, as_json: bool)
             repeat(write, lambda: snapshot(places), lambda: nap(signals), signals.asked)
         for path in written:
             stop_reloading(path)  # the page that stays does not load itself again
-        stays = visible(named(written[0] if written else out))
-        print(f"raffed: no longer watching; {stays} stays", file=sys.stderr)
+        stays = named(written[0] if written else out)
+        tell(f"raffed: no longer watching; {stays} stays", error=True)
     if signals.code not in (0, 130):
         raise typer.Exit(signals.code)
 
@@ -167,7 +166,7 @@ def verify(
             certificate = raffed.verify(run_folder, rounds, progress=shown, accept_changed_code=accept)
         if as_json:
             told = {**certificate.as_dict(), "folder": named(run_folder)}
-            print(json.dumps({"event": "certificate", **plain(told)}, allow_nan=False))
+            tell(json.dumps({"event": "certificate", **plain(told)}, allow_nan=False))
         else:
             _show_certificate(certificate)
     if not certificate.ok:
@@ -180,7 +179,7 @@ def _show_certificate(certificate: Certificate) -> None:
         f"{named(certificate.folder)}: {certificate.run_id}, {certificate.state}, "
         f"{counted(certificate.rounds_done, 'round')}"
     )
-    print(visible(told))
+    tell(told)
     files = [check for check in certificate.checks if check.round is None]
     again = [check for check in certificate.checks if check.round is not None]
     rows = [(check.what, check.recorded, check.found, check.ok) for check in files]
@@ -194,19 +193,19 @@ def _show_certificate(certificate: Certificate) -> None:
     checks, executed = counted(len(certificate.checks), "check"), counted(len(certificate.rounds), "round")
     count = f"{checks}, {executed} executed again, {duration(certificate.seconds)}"
     if certificate.ok and not certificate.rounds_done:
-        print(f"NOTHING TO EXECUTE: the run has not recorded a round yet; {checks} of its files passed")
+        tell(f"NOTHING TO EXECUTE: the run has not recorded a round yet; {checks} of its files passed")
     else:
         so_far = (
             ""
             if certificate.state == "finished"
             else f" so far, the run is not finished ({certificate.state})"
         )
-        print(f"VERIFIED{so_far}: {count}" if certificate.ok else f"NOT VERIFIED: {count}, {wrong} differ")
+        tell(f"VERIFIED{so_far}: {count}" if certificate.ok else f"NOT VERIFIED: {count}, {wrong} differ")
     for note in (*certificate.segments, *certificate.notes):
-        print(note)
+        tell(note)
     if certificate.differs:
-        print(
-            f"versions or the machine differ: {visible(', '.join(certificate.differs))}"
+        tell(
+            f"versions or the machine differ: {', '.join(certificate.differs)}"
             + (" (may explain other bits)" if wrong else "")
         )
 
@@ -270,7 +269,7 @@ def write_report(runs: Sequence[Path], out: Path, screen: Screen, protocols: boo
 
     Returns whether every sweep could be read.
     """
-    found = reported(runs, out, lambda text: print(visible(f"raffed: {text}"), file=sys.stderr))
+    found = reported(runs, out, lambda text: tell(f"raffed: {text}", error=True))
     screen.show({"event": "report", "path": named(found.path), "runs": found.rows})
     if found.differences or found.note:
         tables = {title: frame.to_dict("records") for title, frame in found.differences.items()}
@@ -285,10 +284,7 @@ def write_paper_item(path: Path, screen: Screen) -> None:
     """Write the table of a reproduction beside its item.json, and show it."""
     found = write_item_tables(path)
     if isinstance(found, str):
-        print(
-            visible(f"raffed: {found}: no run is finished yet, so there is nothing to compare"),
-            file=sys.stderr,
-        )
+        tell(f"raffed: {found}: no run is finished yet, so there is nothing to compare", error=True)
         return
     for title, table in found.tables:
         rows = [dict(zip(table.titles, line, strict=True)) for line in table.rows]
@@ -297,7 +293,7 @@ def write_paper_item(path: Path, screen: Screen) -> None:
     for verdict in found.verdicts:
         screen.show({"event": "verdict", **verdict})
     if found.first:
-        print(visible(found.first), file=sys.stderr)
+        tell(found.first, error=True)
 
 
 @run_options(without=["data.root"])
@@ -328,11 +324,11 @@ def doctor(
     for one in findings:
         broken += [one.what] * (one.state == "broken")
         if as_json:
-            print(json.dumps({"event": "finding", **vars(one)}), flush=True)
+            tell(json.dumps({"event": "finding", **vars(one)}))
         else:
             console().print(line(*MARKS[one.state], one.what, one.found, one.advice))
     if not as_json:
-        print(_summary(broken))
+        tell(_summary(broken))
     if broken:
         raise typer.Exit(2 if broken == [RAY_STARTS] else 1)
 
@@ -368,4 +364,4 @@ def export(
     from raffed.runs.saved_model import export as exported
 
     for path in exported(place, out, onnx, client, best, accept):
-        typer.echo(str(path))
+        tell(str(path))

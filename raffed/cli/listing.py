@@ -21,7 +21,7 @@ from raffed.cli.tables import show, show_pairs
 from raffed.config.source import described
 from raffed.errors import check_choice
 from raffed.methods import METHODS, method_name
-from raffed.results.text import visible, visible_lines
+from raffed.results.text import tell
 
 if TYPE_CHECKING:
     from raffed.config.validation import Declaration
@@ -64,9 +64,9 @@ def show_own(text: str) -> None:
         show(("column", "read as", "what the network gets"), rows)
         _more(len(facts.columns), "column")
     for note in facts.notes:
-        typer.echo(visible(f"note: {note}"))
+        tell(f"note: {note}")
     split = "iid:10" if data.clients is None else "natural"
-    typer.echo(visible(f"Use it: raffed run --dataset '{text}' --split {split}"))
+    tell(f"Use it: raffed run --dataset '{text}' --split {split}")
 
 
 def _about(data: Dataset) -> list[tuple[str, str]]:
@@ -105,7 +105,7 @@ def _show_counts(
 def _more(count: int, what: str) -> None:
     if count > SHOWN:
         plural = "classes" if what == "class" else f"{what}s"
-        typer.echo(f"The first {SHOWN} of {count:,} {plural} are shown.")
+        tell(f"The first {SHOWN} of {count:,} {plural} are shown.")
 
 
 def _encoding(column: EncodedColumn) -> str:
@@ -130,7 +130,7 @@ def methods(name: MethodName = None) -> None:
     rows = [(key, info.title, info.source, info.idea) for key, info in METHODS.items()]
     rows += [(one.name, one.reference, f"package {one.package}", "") for one in _installed(GROUP, METHODS)]
     show(("name", "method", "source", "idea"), rows)
-    typer.echo("raffed methods NAME shows arguments and defaults.")
+    tell("raffed methods NAME shows arguments and defaults.")
 
 
 def _installed(group: str, known: Collection[str]) -> list[EntryPoint]:
@@ -144,7 +144,7 @@ def show_installed(group: str, known: Collection[str], title: str) -> None:
     """Show the short names of installed packages, if there are any."""
     rows = [(one.name, one.reference, one.package) for one in _installed(group, known)]
     if rows:
-        typer.echo("Of installed packages:")
+        tell("Of installed packages:")
         show((title, "reference", "package"), rows)
 
 
@@ -154,13 +154,13 @@ def _show_method(name: str) -> None:
     info = method_info(name)
     found = info.described()
     about = f"{info.title} ({info.source}): {info.idea}\n\n{found.paper}\n\n{found.doc}"
-    typer.echo(visible_lines(about))
+    tell(*about.splitlines())
     if found.arguments:
         _show_arguments(found.arguments)
         first = found.arguments[0]
-        typer.echo(f"Set one: raffed run --method {name} --set {first.name}={first.shown_default or 'VALUE'}")
+        tell(f"Set one: raffed run --method {name} --set {first.name}={first.shown_default or 'VALUE'}")
     else:
-        typer.echo(f"\nNo arguments: raffed run --method {name}")
+        tell("", f"No arguments: raffed run --method {name}")
 
 
 def _show_arguments(arguments: Sequence[Declaration]) -> None:
@@ -188,9 +188,9 @@ def datasets(name: str | None = None) -> None:
     titles = ("name", "also", "classes", "image", "train", "test", "origin")
     if name is None:
         show(titles, rows.values(), right="classes|train|test")
-        typer.echo("`raffed doctor` says which of them can be used here; digits always can.")
+        tell("`raffed doctor` says which of them can be used here; digits always can.")
         show_installed(GROUP, {*DATASETS, *ALIASES}, "--dataset")
-        typer.echo("Data of your own (docs/own_data.md):")
+        tell("Data of your own (docs/own_data.md):")
         show(("--dataset", "what it reads"), [(one.example, one.meaning) for one in KINDS.values()])
         return
     key = name.strip().lower()
@@ -209,7 +209,7 @@ def datasets(name: str | None = None) -> None:
         ("files", files),
     ]
     show_pairs(((title, text) for title, text in about if text), title=DATASETS[key].title)
-    typer.echo(f"Use it: raffed run --dataset {key}")
+    tell(f"Use it: raffed run --dataset {key}")
 
 
 def models(name: str | None = None) -> None:
@@ -236,25 +236,25 @@ def models(name: str | None = None) -> None:
     if name is None:
         show(titles, rows.values())
         show_installed(GROUP, MODELS, "--model")
-        typer.echo("raffed models NAME shows arguments and defaults.")
+        tell("raffed models NAME shows arguments and defaults.")
     elif reference_of(name.strip(), GROUP, MODELS):
         _show_own_model(name.strip())
     else:
         key = check_choice("model", name.strip().lower(), MODELS)
         found = described(f"raffed.models.{MODELS[key].module}", key)
         show_pairs(zip(titles, rows[key], strict=True))
-        typer.echo(f"\n{found.doc.partition('Args:')[0].strip()}")
+        tell("", *found.doc.partition("Args:")[0].strip().splitlines())
         every = described("raffed.models.last_layers", "last_layers").arguments
         _show_arguments([*found.arguments, *every])
         first = found.arguments[0]
-        typer.echo(f"Use it: raffed run --model {key} --model-arg {first.name}={first.shown_default}")
+        tell(f"Use it: raffed run --model {key} --model-arg {first.name}={first.shown_default}")
 
 
 def _show_own_model(name: str) -> None:
     from raffed.models.own.factories import factory_of
 
-    typer.echo(visible(f"{name}{inspect.signature(factory_of(name))}"))
-    typer.echo(f"Check it: raffed check {name}\nUse it: raffed run --model {name}")
+    tell(f"{name}{inspect.signature(factory_of(name))}")
+    tell(f"Check it: raffed check {name}", f"Use it: raffed run --model {name}")
 
 
 def metrics(name: str | None = None) -> None:
@@ -271,7 +271,7 @@ def metrics(name: str | None = None) -> None:
     if name is None:
         show(titles[:-2], [line[:-2] for line in metric_lines()])
         show_installed(GROUP, (), "--metric")
-        typer.echo("raffed metrics NAME shows when a metric is measured, and what its values mean.")
+        tell("raffed metrics NAME shows when a metric is measured, and what its values mean.")
         return
     if is_reference(name.strip()):
         _show_own_metric(name.strip())
@@ -286,7 +286,7 @@ def _show_own_metric(reference: str) -> None:
     from raffed.core.measures.own_metric import own_metric
 
     show_pairs(own_metric(reference).described().items())
-    typer.echo(f"Measure it: raffed run --metric {reference}")
+    tell(f"Measure it: raffed run --metric {reference}")
 
 
 runs = typer.Typer(no_args_is_help=True, help="Show what a folder of runs holds.")
@@ -307,15 +307,15 @@ def list_runs(folder: Path = Path("runs"), *, as_json: AsJson = False) -> None:
     found = list(run_lines(folder))
     if as_json:
         for line in found:
-            typer.echo(json.dumps(asdict(line)))
+            tell(json.dumps(asdict(line)))
         return
     titles = ("run", "method", "data", "split", "seed", "state", "rounds", "accuracy")
     if found:
         show(titles, [_cells(line) for line in found], right="seed|rounds|accuracy")
     for line in found:
         if line.note:
-            typer.echo(visible(f"{line.path}: {line.note}"), err=True)
-    typer.echo(visible(f"{counted(len(found), 'run')} in {folder}"))
+            tell(f"{line.path}: {line.note}", error=True)
+    tell(f"{counted(len(found), 'run')} in {folder}")
 
 
 def _cells(line: RunLine) -> tuple[str, ...]:

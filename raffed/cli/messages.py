@@ -17,7 +17,7 @@ from raffed.config.portable import MARK, set_where_possible, variables
 from raffed.errors import UsageError
 from raffed.results.files import JsonFileError, read_json
 from raffed.results.runfile import RUN_FILE
-from raffed.results.text import visible
+from raffed.results.text import tell, visible
 from raffed.runs.events import LOGGER
 
 # Commands of runs with portable bits, which need their environment before NumPy and torch are loaded.
@@ -154,7 +154,7 @@ def repeated_warnings(words: list[str]) -> Iterator[None]:
     finally:
         logger.removeHandler(count)
         for line in summary(count.texts):
-            print(line, file=sys.stderr)
+            tell(line, error=True)
 
 
 def count_warning(text: str) -> None:

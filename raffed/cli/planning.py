@@ -9,13 +9,11 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from raffed.api.progress import Event
 from raffed.cli.messages import counted
 from raffed.cli.tables import show
 from raffed.results.storage import named
-from raffed.results.text import visible
+from raffed.results.text import tell
 from raffed.tables.planner import PlannedRun, state_of
 
 if TYPE_CHECKING:
@@ -40,7 +38,7 @@ def show_plan(rows: Sequence[Row], summary: str) -> None:
     """Print what would run."""
     if rows:
         show(list(rows[0]), [list(row.values()) for row in rows], right="runs|finished|seed|rounds|trials")
-    typer.echo(visible(f"{summary}; nothing was run (--plan)"))
+    tell(f"{summary}; nothing was run (--plan)")
 
 
 def item_rows(found: Sequence[Planned], done: Collection[Path], brief: bool) -> list[Row]:

@@ -46,7 +46,7 @@ from raffed.config.sections import Runtime
 from raffed.errors import NumericsError, RaffedError, UsageError, check_choice
 from raffed.results.runfile import check_unpacked
 from raffed.results.storage import fetched, mirrored
-from raffed.results.text import visible, visible_lines
+from raffed.results.text import tell
 from raffed.tables.catalogue import all_items, as_released, items_of, own_items, papers
 from raffed.tables.items import SCALES
 from raffed.tables.planner import Planned, PlannedRun, PlannedStudy, computed, run_name, state, unchosen
@@ -144,7 +144,7 @@ def reproduce(
 
 
 def _tell(text: str) -> None:
-    typer.echo(visible(text), err=True)
+    tell(text, error=True)
 
 
 def _reproduce(
@@ -231,7 +231,7 @@ def _announce(
         lines.append(
             f"  {total - here} of {total} cells are not part of what was asked, or not of this scale"
         )
-    typer.echo("\n".join(map(visible_lines, lines)), err=True)
+    tell(*(line for text in lines for line in text.splitlines()), error=True)
 
 
 def _runtime(item: Item, scale: str, flags: Flags) -> Runtime:
@@ -255,4 +255,4 @@ def _list(out: Path, own: str | None, asked: str | None) -> None:
         cells = "study" if item.study and not item.cells else str(len(item.cells))
         rows.append((key, item.title, cells, state(item, out), shown))
     show(("item", "what", "cells", "state", "missing for the whole of it"), rows, right="cells")
-    typer.echo("raffed reproduce PAPER/ITEM runs the cells that can be run here; --plan lists them first.")
+    tell("raffed reproduce PAPER/ITEM runs the cells that can be run here; --plan lists them first.")

@@ -32,7 +32,7 @@ from raffed.cli.tables import (
 )
 from raffed.errors import UsageError
 from raffed.results.storage import named
-from raffed.results.text import visible
+from raffed.results.text import tell, visible
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -78,7 +78,7 @@ class Screen(Shown):
         super().show(event, **more)
 
     def say(self, text: str) -> None:
-        print(visible(named(text)), file=sys.stderr, flush=True)
+        tell(named(text), error=True)
 
     def stopping(self) -> None:
         """Show that a signal came. A signal handler calls this, so it must not use buffered output."""
@@ -88,7 +88,7 @@ class Screen(Shown):
     def unbegun(self) -> None:
         """Show that the command ended before its run began."""
         self.close()
-        print(NOTHING, file=sys.stderr)
+        tell(NOTHING, error=True)
 
     def close(self) -> None:
         """Remove what is on the screen. Called at least once."""
@@ -96,7 +96,7 @@ class Screen(Shown):
     def on_finished(
         self, event: Event, run: Run | None = None, result: RunResult | None = None, brief: bool = False
     ) -> None:
-        print(visible(event["folder"]), flush=True)
+        tell(event["folder"])
 
     def on_failed(self, event: Event, run: Run | None = None) -> None:
         self._close_alone(run)
@@ -227,7 +227,7 @@ class LineScreen(Screen):
     def on_table(self, event: Event, words: Collection[str]) -> None:
         self.close()
         show_item(event["title"], event["rows"], words)
-        print(visible(f"report: {event['path']}"))
+        tell(f"report: {event['path']}")
 
     def on_tune(self, event: Event, request: Request) -> None:
         trials = sum(int(row["trials"]) for row in trial_rows(request))
@@ -262,10 +262,10 @@ class LineScreen(Screen):
         table, folder = tables.table, event["folder"]
         right = "|".join(title for title in table.titles if title not in table.left_aligned)
         show(table.titles, table.rows, right=right)
-        print(tables.note)
+        tell(tables.note)
         for why in tables.failed:
-            print(visible(f"failed: {why}"), file=sys.stderr)
-        print(visible(f"raffed report {folder} --out {folder}/report draws the trials"))
+            tell(f"failed: {why}", error=True)
+        tell(f"raffed report {folder} --out {folder}/report draws the trials")
 
 
 class BarScreen(LineScreen):
@@ -469,7 +469,7 @@ def make_screen(as_json: bool, quiet: bool = False) -> Screen:
 
 
 def _print(text: str) -> None:
-    print(visible(named(text)), flush=True)
+    tell(named(text))
 
 
 def _number(value: float | None) -> float:

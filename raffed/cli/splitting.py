@@ -5,15 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from raffed.cli.config import assignments
 from raffed.cli.listing import show_installed
 from raffed.cli.options import DataRoot
 from raffed.cli.tables import show, show_pairs
 from raffed.config.run import RunConfig
 from raffed.errors import UsageError, writing
-from raffed.results.text import visible
+from raffed.results.text import tell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,7 +75,7 @@ def splits(
         with writing(save, "--save"):
             save.parent.mkdir(parents=True, exist_ok=True)
             partition.save(save)
-        typer.echo(visible(f"saved: {save}; use it with --split file:{save}"))
+        tell(f"saved: {save}; use it with --split file:{save}")
     if export_to is not None:
         _export(partition, pool, export_to)
 
@@ -97,7 +95,7 @@ def _export(partition: Partition, pool: Dataset, target: str) -> None:
     split = str(partition.recipe.get("split", "from a file"))
     lists = partition.train, partition.test, partition.test_pool
     divided = DividedData.of(pools, *lists, pool.num_classes, split, pool.max_value)
-    typer.echo(visible(f"exported: {export(divided, target)}"))
+    tell(f"exported: {export(divided, target)}")
 
 
 def _list_splits() -> None:
@@ -107,7 +105,7 @@ def _list_splits() -> None:
     every: list[type[Split]] = [*SPLITS.values(), OwnSplit]
     show(("split", "write", "meaning"), [(one.name, one.syntax, one.meaning) for one in every])
     show_installed(GROUP, SPLITS, "--split")
-    typer.echo(
+    tell(
         "raffed splits p10c2 --dataset digits --draw out.png divides a data set in this way and draws "
         "the result."
     )
@@ -169,4 +167,4 @@ def _draw(partition: Partition, pool: Dataset, path: Path) -> None:
     with writing(path, "--draw"):
         path.parent.mkdir(parents=True, exist_ok=True)
         draw_partition(partition, pool.y, path, pool.class_names or None, pool.facts.client_names)
-    typer.echo(visible(f"drawing: {path}"))
+    tell(f"drawing: {path}")

@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import shutil
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -25,7 +24,7 @@ from raffed.own.gate import handed_on, texts_of
 from raffed.own.located import CodeLocation, files_of, is_file, is_reference, located
 from raffed.results.remote import check_url
 from raffed.results.storage import is_url
-from raffed.results.text import visible
+from raffed.results.text import tell
 from raffed.scratch import scratch_folder
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def jobs(*, address: str | None = None) -> None:
 
     found = Jobs(address).listed()
     if not found:
-        typer.echo("no job was submitted to this cluster")
+        tell("no job was submitted to this cluster")
         return
     now = time.time()
     rows = [
@@ -91,7 +90,7 @@ def stop(name: str, *, address: str | None = None) -> None:
 
     server = Jobs(address)
     said = f"job {name} was asked to stop" if server.stop(name) else f"job {name} had ended already"
-    print(f"raffed: {visible(said)}", file=sys.stderr, flush=True)
+    tell(f"raffed: {said}", error=True)
 
 
 SUBMITTED = ("run", "resume", "compare", "tune", "reproduce")
@@ -173,7 +172,7 @@ def submit(
     words = [python, "-P", "-m", "raffed", *words]
     sizes = parcel.sizes()
     for line in listing(parcel, sizes, words, variables):
-        print(visible(line), file=sys.stdout if dry_run else sys.stderr, flush=True)
+        tell(line, error=not dry_run)
     if dry_run:
         return
     _check_size(sizes, yes)
@@ -352,7 +351,7 @@ def _again(jobs: Jobs, job: str) -> str:
 
 
 def _say(text: str) -> None:
-    print(f"raffed: {visible(text)}", file=sys.stderr, flush=True)
+    tell(f"raffed: {text}", error=True)
 
 
 def own_references(words: Sequence[str], files: Iterable[str]) -> list[str]:

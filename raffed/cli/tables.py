@@ -21,7 +21,7 @@ from rich.text import Text
 from raffed.cli.messages import duration, percent
 from raffed.results.runfile import read_run
 from raffed.results.storage import named
-from raffed.results.text import visible, visible_lines
+from raffed.results.text import tell, visible, visible_lines
 
 if TYPE_CHECKING:
     from raffed.runs.result import RunResult
@@ -114,7 +114,7 @@ def show_result(result: RunResult, brief: bool = False) -> None:
     accuracies = {"aggregation": percent(result.accuracy), "personalization": percent(result.personalization)}
     time = duration(about.get("seconds", 0.0))
     if brief:
-        print("done: " + "  ".join(f"{name} {value}" for name, value in accuracies.items()) + f"  in {time}")
+        tell("done: " + "  ".join(f"{name} {value}" for name, value in accuracies.items()) + f"  in {time}")
         return
     if math.isnan(result.personalization):
         accuracies["personalization"] += f" ({NO_SCORE})"
@@ -193,10 +193,10 @@ def show_summary(path: str, runs: list[dict[str, str]]) -> None:
     numbers = [word for word, name in zip(words, titles, strict=True) if name not in WORDS]
     if runs:
         show(words, rows, title=", ".join(about) or None, right="|".join(numbers))
-        print("agg: global model, test set, last round; pers: clients' own models, own tests")
+        tell("agg: global model, test set, last round; pers: clients' own models, own tests")
     for reason, names in _reasons(runs).items():
-        print(visible(f"{_listed(names)}: {reason}"))
-    print(visible(f"report: {path}"))
+        tell(f"{_listed(names)}: {reason}")
+    tell(f"report: {path}")
 
 
 def _reasons(runs: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
@@ -233,7 +233,7 @@ def show_item(title: str, rows: Sequence[Mapping[str, str]], words: Collection[s
             if cell.startswith(UNLIKE):
                 places.setdefault(cell, []).append(" · ".join(list(row.values())[:2]))
     for reason, where in places.items():
-        print(visible(f"{_listed(where)}: {reason}"))
+        tell(f"{_listed(where)}: {reason}")
 
 
 def _in_short(cell: str) -> str:
@@ -254,9 +254,9 @@ def show_differences(tables: Mapping[str, Sequence[Mapping[str, object]]], note:
         words = {"Method", "Compared with", "Comparable"}
         show(names, cells, title=title, right="|".join(name for name in names if name not in words))
     if any("p (Holm)" in rows[0] for rows in tables.values()):
-        print("p (Holm): corrected for the number of methods in its table")
+        tell("p (Holm): corrected for the number of methods in its table")
     if note:
-        print(visible(f"no interval: {note}"))
+        tell(f"no interval: {note}")
 
 
 def mark(sign: str, colour: str) -> Text:
@@ -334,7 +334,7 @@ def show_profile(method: str, found: Sequence[tuple[int, RoundProfile]]) -> None
     """Print the table of a run's rounds."""
     titles = ("round", "seconds", *PARTS)
     show(titles, profile_lines(found), title=f"profile of {method}", right="|".join(titles))
-    print(NOTE)
+    tell(NOTE)
 
 
 def profile_lines(found: Sequence[tuple[int, RoundProfile]]) -> list[list[str]]:

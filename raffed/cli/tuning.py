@@ -5,7 +5,6 @@ new seeds.
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -45,6 +44,7 @@ from raffed.config.validation import Json, table_of
 from raffed.errors import RaffedError, RayLostError, UsageError
 from raffed.methods import method_name
 from raffed.results.storage import mirrored, named
+from raffed.results.text import tell
 from raffed.search.request import Request
 
 # Like the fields of [runtime], these are not part of what a sweep asks for
@@ -167,7 +167,7 @@ def _sweep(
             if not lost and not isinstance(error, KeyboardInterrupt) and not signals.cut:
                 raise
             if lost:
-                print(f"raffed: {error}", file=sys.stderr)
+                tell(f"raffed: {error}", error=True)
             if screen.started:
                 screen.show({"event": "stopped", "resume": _again(out)})
             else:

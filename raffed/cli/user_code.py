@@ -13,7 +13,7 @@ from raffed.cli.config import assignments, read_config
 from raffed.cli.messages import counted, plain
 from raffed.cli.options import FLAGS, AsJson, Flags, run_options
 from raffed.cli.tables import mark, show
-from raffed.results.text import visible
+from raffed.results.text import tell
 
 MARKS = {"holds": ("✓", "green"), "does not apply": ("·", "dim"), "fails": ("✗", "red")}
 
@@ -54,20 +54,16 @@ def check(
     found = checked(reference, assignments(given or []), kind, dataset)
     if as_json:
         for one in found:
-            print(json.dumps({"event": "check", "kind": found.kind, "reference": reference, **vars(one)}))
+            tell(json.dumps({"event": "check", "kind": found.kind, "reference": reference, **vars(one)}))
         for note in found.notes:
-            print(json.dumps({"event": "note", "kind": found.kind, "reference": reference, "note": note}))
+            tell(json.dumps({"event": "note", "kind": found.kind, "reference": reference, "note": note}))
     else:
         rows = [(mark(*MARKS[one.state]), one.name, one.why or one.sentence) for one in found]
         show(("", "check", "what holds, or what is wrong"), rows, title=f"{reference}, a {found.kind}")
         for note in found.notes:
-            print(visible(f"note: {note}"))
+            tell(f"note: {note}")
         failed, total = len(found.failed), counted(len(found.found), "check")
-        print(
-            visible(
-                f"{reference}: {total}, {failed} failed" if failed else f"{reference}: {total}, none failed"
-            )
-        )
+        tell(f"{reference}: {total}, {failed} failed" if failed else f"{reference}: {total}, none failed")
     if not found.ok:
         raise typer.Exit(1)
 
@@ -83,8 +79,8 @@ def new(folder: Path) -> None:
         raffed new mylab && cd mylab && pip install -e . && pytest
     """
     for file in new_project(folder):
-        typer.echo(visible(str(file)))
-    typer.echo(visible(f"next: cd {folder} && pip install -e '.[dev]' && pytest"))
+        tell(str(file))
+    tell(f"next: cd {folder} && pip install -e '.[dev]' && pytest")
 
 
 USED = ("method", "args", "data.dataset", "data.root", "data.download", "model.name", "model.args", "seed")
@@ -121,7 +117,7 @@ def leakage(
     config = read_config(file, flags)
     found = measured(config, images=images, iterations=iterations, restarts=restarts)
     if as_json:
-        print(json.dumps({"event": "leakage", "method": config.method, **plain(found)}, allow_nan=False))
+        tell(json.dumps({"event": "leakage", "method": config.method, **plain(found)}, allow_nan=False))
         return
     title = f"{config.method}, {config.model.name}, {config.data.dataset}: {counted(images, 'image')}"
-    show(("metric", "value"), [(name, f"{value:.4g}") for name, value in found.items()], title=visible(title))
+    show(("metric", "value"), [(name, f"{value:.4g}") for name, value in found.items()], title=title)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 
 # Make text from others safe to print. The name of a folder or a file may contain commands for a terminal.
 
@@ -20,6 +21,17 @@ def visible(text: str) -> str:
 def visible_lines(text: str) -> str:
     """Apply `visible` to a text of several lines. Line breaks and tabs stay."""
     return "".join(letter if letter in "\n\t" or letter.isprintable() else _code(letter) for letter in text)
+
+
+def tell(*lines: str, error: bool = False) -> None:
+    """Print lines. Commands print by this function alone, so that no name from a file reaches the terminal.
+
+    Args:
+        *lines: Lines, of which each is made `visible`. Without any it is an empty one.
+        error: Whether they go to the standard error.
+    """
+    text = "\n".join(map(visible, lines))
+    print(text, file=sys.stderr if error else sys.stdout, flush=True)
 
 
 def _code(letter: str) -> str:

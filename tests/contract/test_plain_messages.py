@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PLACES = ("raffed", "analysis", "reproductions", "tune_spaces")
-SPOKEN = frozenset({"echo", "warning", "warn", "info", "error", "print", "secho", "Doc"})
+SPOKEN = frozenset({"echo", "warning", "warn", "info", "error", "print", "secho", "tell", "Doc"})
 HELP = frozenset({"help", "meaning", "description", "epilog"})
 # Fault → the usual way to say it. {} stands for a value.
 FAULTS = {
@@ -65,3 +65,23 @@ def test_errors_logs_and_help_texts_use_the_usual_words() -> None:
             found += [f"{path.relative_to(ROOT)}:{line} {text!r}: {fault}" for fault in faults(text)]
     assert read > 600, "messages are not found any more"
     assert not found, "\n".join(found)
+
+
+def test_commands_print_by_the_one_function_that_makes_names_visible() -> None:
+    """A name that a command prints may hold what a terminal obeys; what else prints is named here."""
+    allowed = {
+        ("screen.py", "print(json.dumps(plain(dict(event)), allow_nan=False), file=self._out, flush=True)"),
+        ("config.py", "print(schema_text(), end='')"),
+        ("options.py", "typer.echo(context.get_help())"),  # with the colours of a help
+        ("submitting.py", "print(server.log(name), end='', flush=True)"),  # the log of a job, as it is
+        ("submitting.py", "print(text, end='', flush=True)"),
+    }
+    calls = {
+        (path.name, ast.unparse(node))
+        for folder in ("cli", "api")
+        for path in (ROOT / "raffed" / folder).glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("print", "typer.echo", "sys.stdout.write")
+    }
+    assert calls == allowed
