@@ -127,10 +127,15 @@ def methods(name: MethodName = None) -> None:
     if name is not None:
         _show_method(method_name(name))
         return
-    rows = [(key, info.title, info.source, info.idea) for key, info in METHODS.items()]
-    rows += [(one.name, one.reference, f"package {one.package}", "") for one in _installed(GROUP, METHODS)]
-    show(("name", "method", "source", "idea"), rows)
-    tell("raffed methods NAME shows arguments and defaults.")
+    rows = [(key, info.title, info.source, info.idea, info.scored) for key, info in METHODS.items()]
+    rows += [
+        (one.name, one.reference, f"package {one.package}", "", "") for one in _installed(GROUP, METHODS)
+    ]
+    show(("name", "method", "source", "idea", "scored"), rows)
+    tell(
+        "scored: where clients download models of their own, whether accuracy is taken before training.",
+        "raffed methods NAME shows arguments and defaults.",
+    )
 
 
 def _installed(group: str, known: Collection[str]) -> list[EntryPoint]:

@@ -155,17 +155,14 @@ def fedamp(
     The server keeps a model of every client, so this is a method for tens of clients.
 
     Raises:
-        UsageError: An argument was given that has no effect, or σ is 0 where it divides.
+        UsageError: σ is 0 where it divides.
     """
     by_cosine = shares == "cosine"
-    if (alpha != 0.1) if by_cosine else self_weight:
-        name = "alpha" if by_cosine else "self_weight"
-        raise UsageError(f"fedamp: {name} has no effect with shares = {shares!r}; leave it out")
     if not (by_cosine or sigma):
         raise UsageError(f"fedamp: sigma must be above 0 with shares = {shares!r}, which divides by it")
     rule = AttentiveMixing(alpha, sigma, shares == "relative")
     return Method(
-        "HeurFedAMP" if by_cosine else "FedAMP",
+        "FedAMP",
         terms=(Proximal(pull),) if pull else (),
         personal=Scored("trained"),
         mean=Mean(by="clients"),

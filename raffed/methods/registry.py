@@ -32,7 +32,9 @@ class MethodInfo:
     """Where a factory lives and one line about it. Its file and function have the method's name unless given.
 
     `revision` counts the meanings that the method's arguments have had. It is raised by a change after which
-    the same arguments give another result, so that a run of the earlier revision is not continued.
+    the same arguments give another result, so that a run of the earlier revision is not continued. `scored`
+    says which model a client's accuracy is of after a round, where clients download models of their own:
+    "downloaded" or "trained".
     """
 
     name: str
@@ -42,6 +44,7 @@ class MethodInfo:
     module: str = ""
     factory: str = ""
     revision: int = 1
+    scored: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "module", self.module or self.name)
@@ -85,7 +88,9 @@ METHODS: dict[str, MethodInfo] = {
             "the head retrained on federated features",
             revision=2,  # since revision 2 the cosine of the matching has the official code's 1e-6
         ),
-        MethodInfo("cwfedavg", "cwFedAvg", "Lee & Choi 2025", "class models mixed for each client"),
+        MethodInfo(
+            "cwfedavg", "cwFedAvg", "Lee & Choi 2025", "class models mixed by client", scored="downloaded"
+        ),
         MethodInfo("ditto", "Ditto", "Li et al. 2021", "FedAvg beside a personal model pulled to it"),
         MethodInfo(
             "dittors",
@@ -100,7 +105,7 @@ METHODS: dict[str, MethodInfo] = {
         MethodInfo(
             "fedala", "FedALA", "Zhang et al. 2023", "download and own last model mixed before training"
         ),
-        MethodInfo("fedamp", "FedAMP", "Huang et al. 2021", "each client gets a mixture of similar models"),
+        MethodInfo("fedamp", "FedAMP", "Huang et al. 2021", "mixtures of similar models", scored="trained"),
         MethodInfo("fedas", "FedAS", "Yang et al. 2024", "body aligned with the client's own features first"),
         MethodInfo("fedavg", "FedAvg", "McMahan et al. 2017", "sample-weighted mean of local models"),
         MethodInfo(
@@ -157,7 +162,7 @@ METHODS: dict[str, MethodInfo] = {
         MethodInfo("fednh", "FedNH", "Dai et al. 2023", "cosine head that moves towards the class means"),
         MethodInfo("fednova", "FedNova", "Wang et al. 2020", "updates normalised by local steps"),
         MethodInfo("fedntd", "FedNTD", "Lee et al. 2022", "the download teaches all but the true class"),
-        MethodInfo("fedpac", "FedPAC", "Xu et al. 2023", "body pulled to centres, heads combined by client"),
+        MethodInfo("fedpac", "FedPAC", "Xu et al. 2023", "heads combined for each client", scored="trained"),
         MethodInfo(
             "fedper",
             "FedPer",
@@ -191,9 +196,7 @@ METHODS: dict[str, MethodInfo] = {
             "flda", "FLDA", "Peterson et al. 2019", "shared and private model mixed by a private gate"
         ),
         MethodInfo("gldp", "GLDP", "STHFL 2023", "local and global prototypes, nearest-prototype prediction"),
-        MethodInfo(
-            "ifca", "IFCA", "Ghosh et al. 2020", "K models, each client trains that of the least loss"
-        ),
+        MethodInfo("ifca", "IFCA", "Ghosh et al. 2020", "K models, chosen by loss", scored="downloaded"),
         MethodInfo("lgfedavg", "LG-FedAvg", "Liang et al. 2020", "private body under a shared head"),
         MethodInfo(
             "map",

@@ -17,6 +17,7 @@ from raffed.core.method import Method
 from raffed.core.round import explained
 from raffed.errors import NumericsError, UnknownNameError, UsageError
 from raffed.methods import METHODS, build_method
+from raffed.methods.common import Scored
 from tests.runtime.conftest import small
 from tests.tiny import over_methods
 
@@ -149,3 +150,9 @@ def test_a_run_that_diverges_names_them() -> None:
     wild = {**config.as_dict(), "args": {"mu1": 1e6}, "local": {**config.as_dict()["local"], "lr": 10.0}}
     with pytest.raises(NumericsError, match=r"FedMR's own coefficients: mu1 = 1e\+06, mu2 = 0\.1"):
         raffed.run(raffed.RunConfig.from_dict(wild))
+
+
+def test_the_list_says_what_is_scored_where_clients_download_models_of_their_own() -> None:
+    for name, info in METHODS.items():
+        personal = build_method(name).personal
+        assert info.scored == (personal.which if isinstance(personal, Scored) else ""), name

@@ -128,17 +128,10 @@ def test_a_step_that_would_make_own_shares_negative_is_refused_with_the_largest_
         raffed.run(replace(DIGITS, method="fedamp", args={"shares": "distance", "alpha": 1.0, "sigma": 1.0}))
 
 
-@pytest.mark.parametrize(
-    ("args", "why"),
-    [
-        ({"alpha": 0.5}, "alpha has no effect with shares = 'cosine'"),
-        ({"shares": "distance", "self_weight": 0.5}, "self_weight has no effect with shares = 'distance'"),
-        ({"shares": "distance", "sigma": 0.0}, "sigma must be above 0"),
-    ],
-)
-def test_arguments_without_effect_are_refused(args: dict[str, Any], why: str) -> None:
-    with pytest.raises(UsageError, match=why):
-        fedamp(**args)
+@pytest.mark.parametrize("shares", ["distance", "relative"])
+def test_a_sigma_of_0_is_refused_where_it_divides(shares: Any) -> None:
+    with pytest.raises(UsageError, match=f"sigma must be above 0 with shares = '{shares}'"):
+        fedamp(shares, sigma=0.0)
 
 
 def test_a_survey_has_the_mean_of_all_models_where_there_is_no_global_one() -> None:
