@@ -168,7 +168,7 @@ class Companion(Private):
 
 
 class Scored(Personal):
-    """The client's model that is scored after a round, where its server answers each client (`Addressed`).
+    """The model of a client that is scored after a round, where clients download models of their own.
 
     Attributes:
         which: The model as downloaded, or after training. Between rounds both are what it would download.

@@ -103,7 +103,7 @@ class SmallestLoss(Opening[ClusterChoice, None, ChosenCluster, ClusterModels]):
 
 
 def mean_loss(k: Context, state: State) -> float:
-    """Return the mean of the run's loss over the client's training samples."""
+    """Return the mean of the run's loss over the training samples, with the head as a linear layer."""
     bias, total = state.w.tensors.get("head.bias"), 0.0
     for z, y in k.features(state):
         total += len(y) * float(k.loss_of(F.linear(z, state.w["head.weight"], bias), y, smooth=False))

@@ -114,6 +114,7 @@ class RuleStep:
             k,
             received={slot: moved(one, device) for slot, one in k.received.items()},
             b=k.b.to(device),
+            sent_b=k.sent_b.to(device),
             net=net.differentiable,
             public=None if images is None else images.to(device),
             labelled=None if labelled is None else (labelled[0].to(device), labelled[1].to(device)),
