@@ -14,7 +14,8 @@ from ..table import in_four_digits
 from .conditions import EVALUATED, PARTITION_NAMES, ROUNDING, conditions, tuned_fields
 from .experiment import experiment, value_of
 from .groups import Group, groups, lost_seeds
-from .load import Runs, flatten
+from .load import Runs, flatten, section
+from .method_names import BEFORE_TRAINING
 from .origins import changed_roles
 from .remarks import origin_notes, role_notes
 
@@ -100,12 +101,21 @@ def side_notes(runs: Runs, one: Group, other: Group) -> list[str]:
         f"{told}: best rounds and means over rounds are of other rounds, so they are not compared"
         for told in _evaluated(runs, one, other, schedule("accuracy_best"))
     ]
-    found += role_notes(runs, one, other)
+    found += [*role_notes(runs, one, other), *_scored(runs, one, other)]
     for name in sorted(ROUNDING):
         pair = [str(value_of(conditions(runs, group), name)) for group in (one, other)]
         if pair[0] != pair[1]:
             found.append(f"{Differing(name, *pair)}: this changes rounding only")
     return found
+
+
+def _scored(runs: Runs, one: Group, other: Group) -> list[str]:
+    """Return a note if clients' own models are scored before training in one of the two alone."""
+    methods = [section(runs.files[group.used[0]], "config").get("method") for group in (one, other)]
+    first, second = ("before" if method in BEFORE_TRAINING else "after" for method in methods)
+    if first == second:
+        return []
+    return [f"its clients' own models are scored {first} training, and those of {other.label} {second} it"]
 
 
 def classes(

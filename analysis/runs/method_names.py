@@ -77,3 +77,5 @@ METHOD_NAMES = {
     "scars": "ScaRS",
     "solo": "SOLO",
 }
+# Methods whose clients' own models are scored as downloaded, before training
+BEFORE_TRAINING = ("cwfedavg", "ifca")

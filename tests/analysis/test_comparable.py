@@ -26,6 +26,7 @@ from raffed.reproductions.pages.pack_records import main as pack
 
 from raffed.config.run import OMITTED_WHEN_DEFAULT, YOUNGER, RunConfig
 from raffed.data.catalogue import DATASETS
+from raffed.methods import METHODS
 from tests.analysis.changed_run import change
 from tests.analysis.conftest import WriteRun
 from tests.params import one_in
@@ -368,3 +369,15 @@ def test_own_code_of_the_setting_keeps_methods_apart(write_run: WriteRun) -> Non
     against = {label: one.against for label, one in comparability(runs, groups(runs)).items()}
     assert (against["./a.py:a"], against["./b.py:b"]) == ("", "")
     assert against["./c.py:c"].startswith("not comparable: ")
+
+
+@pytest.mark.parametrize("method", [name for name, info in METHODS.items() if info.scored])
+def test_a_note_says_where_clients_own_models_are_scored_before_training(
+    write_run: WriteRun, method: str
+) -> None:
+    pair(write_run, "config.method", method)
+    runs = write_run.load()
+    said = [note for _, note in notices(runs, groups(runs)) if "scored" in note]
+    early = METHODS[method].scored == "downloaded"
+    assert len(said) == early
+    assert all({"before", "after"} <= set(note.split()) for note in said)
