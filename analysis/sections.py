@@ -229,8 +229,8 @@ def _points(runs: Runs, members: Sequence[Group]) -> list[PlotPoint]:
 def _dots(runs: Runs, members: Sequence[Group]) -> Picture | None:
     """Draw the accuracy of each client of each method. None if no run scored its clients."""
     rows = runs.clients
-    shown = {group.label: rows.loc[rows["run"].isin(group.used), "value"].dropna() for group in members}
-    shown = {label: values.tolist() for label, values in shown.items() if len(values)}
+    every = {group.label: rows.loc[rows["run"].isin(group.used), "value"].dropna() for group in members}
+    shown = {label: values.tolist() for label, values in every.items() if len(values)}
     if not shown:
         return None
     caption = "Each dot is a client of one seed, when it last took part; the line is the median."

@@ -208,13 +208,10 @@ def _last_classes(runs: Runs) -> pd.DataFrame:
 
 def class_names(runs: Runs, members: Sequence[Group], classes: Sequence[int]) -> list[str]:
     """Return the names of classes, or their numbers if the runs do not name all of them alike."""
-    files = [runs.files[name] for group in members for name in group.used]
-    names = section(files[0], "dataset").get("class_names") if files else None
-    alike = isinstance(names, list) and all(
-        section(one, "dataset").get("class_names") == names for one in files
-    )
-    known = alike and len(names) > max(classes)
-    return [str(names[number]) if known else str(number) for number in classes]
+    used = [name for group in members for name in group.used]
+    told = [section(runs.files[name], "dataset").get("class_names") for name in used]
+    names = told[0] if isinstance(told[0], list) and all(one == told[0] for one in told) else []
+    return [str(names[number]) if max(classes) < len(names) else str(number) for number in classes]
 
 
 def class_heat_map(runs: Runs, task: tuple[str, str], theme: Theme = LIGHT) -> Figure | None:
@@ -236,7 +233,9 @@ def class_heat_map(runs: Runs, task: tuple[str, str], theme: Theme = LIGHT) -> F
         row = min(0.42, max(0.15, 6.5 / methods))  # of many methods, so that the map fits a screen
         width, height = min(9.0, 0.6 * classes), row * methods
         left = 0.3 + 0.085 * max(len(short(str(label), 30)) for label in table.index)
-        names = [short(name, 20) for name in class_names(runs, tasks(runs)[task], list(table.columns))]
+        names = [
+            short(name, 20) for name in class_names(runs, tasks(runs)[task], list(map(int, table.columns)))
+        ]
         long = max(map(len, names)) > 5  # such names do not stand beside each other
         bottom = 0.6 + (0.075 * max(map(len, names)) if long else 0)
         figure = Figure(figsize=(left + width + 1.2, height + bottom + 0.25))

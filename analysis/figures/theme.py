@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -116,7 +117,8 @@ def plain_decades(axis: Axis) -> None:
 def svg(figure: Figure) -> str:
     """Return the figure as SVG text, reproducible byte for byte."""
     settings: Any = {"svg.hashsalt": "raffed", "svg.fonttype": "none", "text.parse_math": False}
-    with mpl.style.context(["default", settings]):
+    with mpl.style.context(["default", settings]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")  # the browser has fonts of its own
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     # Hundredths of a point are enough for coordinates; what is written stays as it is.

@@ -136,7 +136,7 @@ def changed_roles(one: JsonObject, other: JsonObject) -> list[RoleChange]:
     found = []
     for role, what in ROLES.items():
         histories = [_history(file, roles.get(role, {})) for file, roles in ((one, a), (other, b))]
-        if role in a and role in b and histories[0] != histories[1]:
+        if role in a and role in b and _plain(histories[0], role) != _plain(histories[1], role):
             changed = {
                 name for at in (-1, 0) for name in changed_files(histories[0][at][1], histories[1][at][1])
             }
@@ -153,6 +153,14 @@ def _history(file: JsonObject, files: Mapping[str, str]) -> Stages:
         if not found or found[-1][1] != kept:
             found.append((first, kept))
     return found
+
+
+def _plain(stages: Stages, role: str) -> Stages:
+    """Return stages without the role in the names of files, which only those have whose name occurs twice."""
+    return [
+        (first, {name.removeprefix(f"{role}: "): digest for name, digest in files.items()})
+        for first, files in stages
+    ]
 
 
 def versions(file: JsonObject) -> list[str]:

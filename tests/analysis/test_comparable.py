@@ -381,3 +381,15 @@ def test_a_note_says_where_clients_own_models_are_scored_before_training(
     early = METHODS[method].scored == "downloaded"
     assert len(said) == early
     assert all({"before", "after"} <= set(note.split()) for note in said)
+
+
+def test_a_network_is_the_same_beside_a_method_with_a_file_of_the_same_name(write_run: WriteRun) -> None:
+    """Both folders have a file `common`, so run.json's records of the two differ under one name."""
+    network = record("model", "./nets/net.py:Small", net=A, common=B)
+    write_run("a", [0.5], code=[network])
+    write_run("b", [0.5], method=OWN, code=[record(own=A, common=C), network])
+    write_run("c", [0.5], method="fedprox", code=[{**network, "files": {"net": A, "common": C}}])
+    runs = write_run.load()
+    against = {label: one.against for label, one in comparability(runs, groups(runs)).items()}
+    assert (against["fedavg"], against[OWN]) == ("", "")
+    assert "the own code of the network differs" in against["fedprox"]

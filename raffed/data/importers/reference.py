@@ -102,6 +102,8 @@ def import_hf(
         said.extend(left_out)
         return pixels
 
+    if unused := [column for column in data.column_names if column not in (image or x, label, client)]:
+        said.append(f"{name}: not used: {', '.join(unused)}; {image or x!r} holds the samples")
     y = _named(data, data, label, name)
     names = _listed(data, label)
     tests = {"test": test}

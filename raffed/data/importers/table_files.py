@@ -229,7 +229,7 @@ class Table:
     def _plain_numbers(self, name: str) -> tuple[Floats, npt.NDArray[np.bool_]] | None:
         """Return a column of text as numbers, and which are written as whole ones, if Arrow reads all of it.
 
-        What Arrow reads, Python reads as the same number, but more slowly. Python reads more, such as +1.
+        What Arrow reads, Python reads as the same number, but more slowly. Python reads more, such as ٣.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -239,7 +239,7 @@ class Table:
             numbers = pc.cast(words, pa.float64()).to_numpy()
         except pa.ArrowInvalid:
             return None
-        whole = pc.match_substring_regex(words, "^-?[0-9]+$").to_numpy(zero_copy_only=False)
+        whole = pc.match_substring_regex(words, "^[+-]?[0-9]+$").to_numpy(zero_copy_only=False)
         return None if np.isnan(numbers).any() else (numbers, whole)
 
     def _numbers(self, name: str, text: Texts) -> Floats | None:

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from raffed.data.importers.imported import Imported
+from raffed.data.importers.table_files import Table
 from raffed.data.importers.tables import encoded_rows, import_table
 from raffed.errors import UsageError
 
@@ -257,3 +258,29 @@ def test_a_column_of_parts_with_a_name_that_is_no_part_is_refused_unless_dropped
     path = write("a,split,y\n1,train,a\n2,test,b\n3,train,b\n4,unlabelled,b\n")
     assert "column 'split' names parts, and 'unlabelled', which is none" in refusal(path, test=0.2)
     assert import_table(path, label="y", drop=("split",), test=0.0).x.shape == (4, 1)
+
+
+READ_BY_ARROW = [
+    "7",
+    "-0",
+    "+7",
+    "007",
+    "1e5",
+    "1E-400",
+    "1e400",
+    "inf",
+    "1.",
+    ".5",
+    "0.1",
+    "9007199254740993",
+]
+NOT_READ = ["nan", "1_0", "0x10", "1e", ".", "", "1 0", "\u0663", "\u22127", "1,5", "true", "+-7"]
+
+
+@pytest.mark.parametrize("word", [*READ_BY_ARROW, *NOT_READ])
+def test_what_arrow_reads_is_the_number_that_python_reads(word: str) -> None:
+    quick = Table(pd.DataFrame({"a": ["2.5", word]}), "t", typed=False)._plain_numbers("a")
+    assert (quick is not None) == (word in READ_BY_ARROW)
+    if quick is not None:
+        assert quick[0].tolist() == [2.5, float(word)]
+        assert quick[1].tolist() == [False, word.lstrip("+-").isdigit()]
