@@ -4,7 +4,7 @@
 - `note_read` notes the texts of every file that is read. A reference among them is never imported as it is:
   `check` allows what the user has said too (typed, or passed in Python), entry points of installed packages,
   and code whose files this user has trusted. It looks at files and imports nothing.
-- `check_download` refuses what would be fetched because a file says so.
+- `is_said` is also asked for data that are fetched or unpickled.
 
 So a reader that forgets to ask executes nothing: `resolve.module_of` asks for every reference.
 
@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from raffed.errors import DataFileError, RunFolderError
+from raffed.errors import RunFolderError
 from raffed.own.located import CodeLocation, hashes_at, installed, located
 from raffed.own.user_code import is_user_code
 
@@ -284,15 +284,6 @@ def hashes_of(reference: str, place: CodeLocation | None, files: Mapping[str, st
         return list(files.values())
     defining = hashlib.sha256(Path(place.file).read_bytes()).hexdigest()
     return [hashlib.sha256(f"{reference} {defining}".encode()).hexdigest()]
-
-
-def check_download(reference: str) -> None:
-    """Raise a DataFileError if what would be fetched is named by a file and not by the user."""
-    if not is_said(reference):
-        raise DataFileError(
-            f"{reference} would be downloaded because a file says so; start a run from it anew, or fetch it "
-            "before"
-        )
 
 
 def is_said(reference: str) -> bool:

@@ -26,7 +26,7 @@ from raffed.results.sweep_file import (
     read_sweep,
 )
 from raffed.runs.folder_place import Place
-from raffed.search.request import PROTOCOLS, MethodSettings, Request
+from raffed.search.request import FINISHED, PROTOCOLS, MethodSettings, Request
 from raffed.search.trials import Trial, trial_name
 
 if TYPE_CHECKING:
@@ -110,6 +110,10 @@ class SweepFolder:
     def final(self, method: str, seed: int) -> Path:
         """Return the folder of a final run."""
         return self.of(method) / FINALS / f"seed-{seed}"
+
+    def finished(self, method: str) -> list[int]:
+        """Return the seeds whose final runs were finished when the sweep was last written."""
+        return [run["seed"] for run in self._method(method).get("final", []) if run["state"] == FINISHED]
 
     def note(self, method: str, changes: MethodRecord) -> None:
         """Record changes about a method. If another setting is chosen, the final runs of the old choice no

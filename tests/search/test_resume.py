@@ -69,6 +69,7 @@ def test_a_damaged_run_one_that_is_gone_and_a_copy_of_another_seed_s_are_named_a
     done = cli("tune", "--resume", "--at-once", 1, "--out", sweep)
     assert done.code == 0, done.err
     assert f"{copy}: holds another run" in caplog.text
+    assert f"{gone} is gone" in caplog.text
     assert {path.name for path in (sweep / "fedmr" / "damaged").iterdir()} == {GOOD, "seed-2"}
     assert outcome(sweep) == {what: found for what, found in outcome(swept).items() if "fedmr" in what}
 

@@ -19,7 +19,7 @@ from raffed.data.importers.pfllib import import_pfllib
 from raffed.data.importers.tables import import_table
 from raffed.data.importers.values import Array, alike, as_lists, chosen_parts, renumbered
 from raffed.errors import DataFileError, UnknownNameError, UsageError
-from raffed.own.gate import check_download, is_said
+from raffed.own.gate import is_said
 
 if TYPE_CHECKING:
     import datasets as hf
@@ -167,7 +167,8 @@ def load_parts(place: str) -> Mapping[str, hf.Dataset]:
         elif (path / "state.json").exists() or (path / "dataset_dict.json").exists():
             found = hf.load_from_disk(str(path))
         elif path.exists():
-            found = hf.load_dataset(str(path), download_config=hf.DownloadConfig(local_files_only=True))
+            whole = str(path.absolute())  # "pandas" and others are names of readers
+            found = hf.load_dataset(whole, download_config=hf.DownloadConfig(local_files_only=True))
         else:
             found = hf.load_dataset(place)
     except Exception as error:
@@ -326,6 +327,11 @@ KINDS: dict[str, Kind] = {
     "pfllib": Kind(import_pfllib, (), "pfllib:DIR", "a folder of PFLlib's: train/ID.npz and test/ID.npz"),
 }
 
+ASKED = {  # kind → why the name in a file is no word for it
+    "hf": "data sets of Hugging Face's may name addresses, which are fetched",
+    "pfllib": "files of PFLlib are pickles, which may run any code",
+}
+
 
 @dataclass(frozen=True)
 class DataReference:
@@ -349,12 +355,10 @@ class DataReference:
         Raises:
             UsageError: They cannot be used; the message names the file and the fault.
         """
-        if self.kind == "hf" and not Path(self.place).expanduser().exists():
-            check_download(self.text)
-        if self.kind == "pfllib" and not is_said(self.text):
+        if self.kind in ASKED and not is_said(self.text):
             raise DataFileError(
-                f"{self.text} stands in a file, but files of PFLlib are pickles, which may run any code, "
-                f"read only if you name them; give --dataset {self.text}"
+                f"{self.text} stands in a file, but {ASKED[self.kind]}, so they are read only if you name "
+                f"them; give --dataset {self.text} to a new run"
             )
         return KINDS[self.kind].read(self.place, name=self.place, source=self.text, **self.options)
 

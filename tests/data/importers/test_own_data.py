@@ -151,10 +151,16 @@ def test_a_data_set_comes_back_whole_from_the_cache(cache: ArrayCache) -> None:
     assert Dataset.restored(cache.get(sha256)).facts == told.facts
 
 
-def test_a_run_never_downloads_because_its_folder_says_so() -> None:
-    note_read({"data": {"dataset": "hf:somebody/something"}})
-    with pytest.raises(DataFileError, match="would be downloaded"):
-        load_own("hf:somebody/something", "0" * 64)
+@pytest.mark.parametrize("place", ["somebody/something", "folder"])
+def test_a_run_never_downloads_because_its_folder_says_so(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The description of a folder may name addresses, and so may its rows."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    note_read({"data": {"dataset": f"hf:{place}"}})
+    with pytest.raises(DataFileError, match="read only if you name them"):
+        load_own(f"hf:{place}", "0" * 64)
 
 
 def test_a_function_of_the_users_gives_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
