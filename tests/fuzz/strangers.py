@@ -96,7 +96,7 @@ PARTITIONS: dict[str, Spoil] = {
     "a header of 100 MB": with_rows(npy("<i8", "(1,)", bytes(8), pad=10**8)),
     "a header that is a program": program,
     "zeros that unpack to more than is read": lambda path, trap: replaced(
-        path, "train_indices", saved(zeros(2**27))
+        path, "train_indices", saved(zeros(2**28))
     ),
 }
 
