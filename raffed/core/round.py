@@ -18,7 +18,7 @@ from raffed.core.context import ClientData, Context, Received, ServerContext, Sp
 from raffed.core.ingredients import Ingredient, Personal
 from raffed.core.ingredients.base import fault, is_raffeds, remembers
 from raffed.core.measures.own_metric import NAME
-from raffed.core.messages import Broadcast, ClientState, Private, ServerState, Upload, Wire, moved
+from raffed.core.messages import Addressed, Broadcast, ClientState, Private, ServerState, Upload, Wire, moved
 from raffed.core.method import Method
 from raffed.core.params import Params, Record, State, fields_of
 from raffed.core.server import ServerRule
@@ -407,12 +407,12 @@ def server_round(
 
 
 def _extra(m: Method, own: Any) -> dict[str, Wire]:
-    """Return what the server's rule broadcasts in addition, to slots that the method has."""
+    """Return what the server's rule broadcasts in addition: to slots that the method has, and replies."""
     found, known = m.server.extra_broadcast(own), [slot for slot, _ in m.ingredients()]
     for slot, message in found.items():
         if not isinstance(message, Wire):
             raise fault(m.server, "extra_broadcast", f"has {described(message)}; only a Wire may travel")
-        if slot not in known:
+        if slot not in known and not (isinstance(message, Addressed) and slot != "server"):
             raise fault(
                 m.server,
                 "extra_broadcast",

@@ -208,7 +208,8 @@ class ServerRule(Record, Generic[ServerMemory]):
     def extra_broadcast(self, own: ServerMemory) -> dict[str, Wire]:
         """Return messages to broadcast in addition, by the slot of the ingredient that gets them.
 
-        For example, CReFF broadcasts a retrained head in this way.
+        For example, CReFF broadcasts a retrained head in this way. An `Addressed` message may have any other
+        name than "server", so that a rule's memory need not be sent.
 
         Args:
             own: The rule's memory after the round.

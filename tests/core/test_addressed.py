@@ -104,6 +104,14 @@ def test_shares_e_i_are_local_training(norm: bool) -> None:
     assert not same_bits(mine.last[0].start, mine.last[1].start)
 
 
+def test_a_table_may_be_sent_by_a_rule_that_keeps_its_memory_to_itself() -> None:
+    plain = replace(answering.own_uploads(), server=answering.KeptToItself())
+    mine, own = (Tiny(m).run(2, EVERYONE) for m in (plain, answering.own_uploads()))
+    assert same_bits([d.trained for d in mine.last.values()], [d.trained for d in own.last.values()])
+    with pytest.raises(UserCodeError, match=r"for the slot 'server', which nothing reads"):
+        Tiny(replace(plain, server=answering.KeptToItself("server"))).step()
+
+
 @pytest.mark.parametrize("norm", [False, True])
 @pytest.mark.parametrize("rounds", [[EVERYONE] * 3, [(0, 1), (1, 2, 3), (3,)]])
 def test_shares_p_are_fedavg_bit_for_bit(norm: bool, rounds: list[tuple[int, ...]]) -> None:

@@ -8,7 +8,19 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from raffed import Addressed, Broadcast, Mean, Method, Mixtures, Params, ServerRule, Summable, Term
+from raffed import (
+    Addressed,
+    Broadcast,
+    Mean,
+    Method,
+    Mixtures,
+    Params,
+    Private,
+    ServerRule,
+    Summable,
+    Term,
+    Wire,
+)
 from raffed.core.addressed import with_rows
 from raffed.core.context import Context, Forward, ServerContext, Spec
 from raffed.core.messages import Upload
@@ -34,6 +46,27 @@ class OwnUploads(ServerRule[Mixtures | None]):
         )
         known = with_rows(own.known if own else None, everyone, got.clients, [torch.tensor(True)] * len(sent))
         return Mixtures(rows, torch.eye(everyone, dtype=torch.float64), known, statistics), mean
+
+
+class Kept(Private):
+    """What the server keeps for itself beside its table."""
+
+    mixtures: Mixtures
+
+
+class KeptToItself(ServerRule[Kept | None]):
+    """The same, from a memory that is not sent as it is."""
+
+    name: str = "replies"
+
+    each: ClassVar[bool] = True
+
+    def step(self, own: Kept | None, w: Params, mean: Params, k: ServerContext) -> tuple[Kept, Params]:
+        mixtures, w = OwnUploads().step(own.mixtures if own else None, w, mean, k)
+        return Kept(mixtures), w
+
+    def extra_broadcast(self, own: Kept | None) -> dict[str, Wire]:
+        return {self.name: own.mixtures} if own else {}
 
 
 class SampleWeights(ServerRule[Mixtures | None]):
