@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import errno
 import io
+import logging
 import os
 import sys
 from collections.abc import Sequence
 
 from raffed.budget import no_memory
-from raffed.cli.messages import begin_again, may_begin_again, refuse_gone, repeated_warnings
+from raffed.cli.messages import Visible, begin_again, may_begin_again, refuse_gone, repeated_warnings
 from raffed.cli.signals import NOTHING, StopSignals, forget_interruption
 from raffed.config.portable import BitsTooLateError
 from raffed.errors import RaffedError, UsageError
@@ -30,6 +31,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     words = sys.argv[1:] if argv is None else list(argv)
     _open_streams()
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(Visible())
     note_typed(words)
     try:
         with commanded(words), StopSignals(lambda: None) as signals:

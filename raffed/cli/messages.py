@@ -17,7 +17,7 @@ from raffed.config.portable import MARK, set_where_possible, variables
 from raffed.errors import UsageError
 from raffed.results.files import JsonFileError, read_json
 from raffed.results.runfile import RUN_FILE
-from raffed.results.text import tell, visible
+from raffed.results.text import tell, visible, visible_lines
 from raffed.runs.events import LOGGER
 
 # Commands of runs with portable bits, which need their environment before NumPy and torch are loaded.
@@ -111,6 +111,13 @@ def plain(value: Any) -> Any:
 
 
 REPEATED = ("run", "resume", "compare", "tune", "reproduce", "extend", "fork")  # commands that end with them
+
+
+class Visible(logging.Formatter):
+    """Shows names that were read as text, and never obeys them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible_lines(super().format(record))
 
 
 class WarningCount(logging.Handler):

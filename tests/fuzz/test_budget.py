@@ -52,9 +52,9 @@ def partition(folder: Path) -> object:
 
 
 def long_texts(folder: Path) -> object:
-    """Each row has the same text of 10,000 letters, which a file holds once."""
-    words = pa.DictionaryArray.from_arrays(np.zeros(10_000, np.int32), ["x" * 10_000])
-    table = pa.table({"text": words.cast(pa.string()), "label": np.arange(10_000) % 2})
+    """Each row has the same text of 10,000 letters, which a file holds once and NumPy in full."""
+    words = pa.DictionaryArray.from_arrays(np.zeros(1_000, np.int32), ["x" * 10_000])
+    table = pa.table({"text": words.cast(pa.string()), "label": np.arange(1_000) % 2})
     pq.write_table(table, folder / "t.parquet")
     assert (folder / "t.parquet").stat().st_size < 100_000
     return load(f"parquet:{folder / 't.parquet'}?label=label")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 import sys
@@ -325,8 +326,12 @@ def test_a_note_of_another_user_names_no_cluster(tmp_path: Path, monkeypatch: py
     [["verify", "run"], ["resume", "run", "--execution", "serial"], ["report", "run"], ["runs", "list", "."]],
     ids=" ".join,
 )
-def test_no_escape_sequence_of_a_folder_reaches_the_terminal(here: Path, cli: Cli, words: list[str]) -> None:
+def test_no_escape_sequence_of_a_folder_reaches_the_terminal(
+    here: Path, cli: Cli, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Versions, hardware, commits, names and warnings of a run.json are texts that anybody wrote."""
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])  # pytest's; Python itself shows warnings, as in a new process
     odd = "9\x1b]0;owned\x07\x9b31m"
 
     def change(about: dict[str, Any]) -> None:
