@@ -138,7 +138,14 @@ def test_the_earlier_function_for_defaults_still_answers_and_names_the_new_one()
     with pytest.warns(DeprecationWarning, match="declared_args"):
         found = accepted_args("mlp")
     own = {name: value for name, value in found.items() if name not in EVERYWHERE}
-    assert own == {"hidden": (64, 64), "head_bias": True, "projection": 0, "projection_hidden": 0}
+    assert own == {
+        "hidden": (64, 64),
+        "head_bias": True,
+        "projection": 0,
+        "projection_hidden": 0,
+        "norm": "none",
+        "norm_place": "after",
+    }
 
 
 @pytest.mark.parametrize("num_classes", [0, 2.0, True])
