@@ -42,9 +42,9 @@ Any part may run by itself: rows and splits are chosen by `--only`, and the same
 stopped. Parts with one `--out` make one table, also if they run at the same time. `--tables` runs nothing and
 collects all that is finished. Records are unpacked by `--unpack`, and the command goes on with them.
 
-A hash is that of the weights that the server sends on after the last round. CCVR, CReFF, FedDC, FedDyn,
-FedExP and FedLoGe can be scored with another model, which the server makes beside these weights and which no
-hash here names.
+A hash is that of the weights that the server sends on after the last round. CCVR, CReFF, FedACG, FedDC,
+FedDyn, FedExP and FedLoGe can be scored with another model, which the server makes beside these weights and
+which no hash here names.
 """
 
 

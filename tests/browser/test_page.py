@@ -16,7 +16,7 @@ pytestmark = pytest.mark.browser
 
 WIDTHS = (420, 1280, 2200)
 CHART = ".chart > svg"
-TABLE = "table.summary"
+TABLE = "table.summary:not(.list table)"
 BOXES = """
 [...document.querySelectorAll('.chart > svg')].map(one =>
   [...one.querySelectorAll('text')].map(text => {
