@@ -224,8 +224,7 @@ def models(name: str | None = None) -> None:
         name: Network to show, or reference to yours.
     """
     from raffed.models import MODELS
-    from raffed.models.catalogue import GROUP
-    from raffed.own.names import reference_of
+    from raffed.models.catalogue import GROUP, is_own, model_name
 
     rows = {
         key: (
@@ -242,10 +241,9 @@ def models(name: str | None = None) -> None:
         show(titles, rows.values())
         show_installed(GROUP, MODELS, "--model")
         tell("raffed models NAME shows arguments and defaults.")
-    elif reference_of(name.strip(), GROUP, MODELS):
-        _show_own_model(name.strip())
+    elif is_own(key := model_name(name)):
+        _show_own_model(key)
     else:
-        key = check_choice("model", name.strip().lower(), MODELS)
         found = described(f"raffed.models.{MODELS[key].module}", key)
         show_pairs(zip(titles, rows[key], strict=True))
         tell("", *found.doc.partition("Args:")[0].strip().splitlines())

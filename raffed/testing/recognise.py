@@ -24,6 +24,7 @@ from raffed.errors import UsageError, check_choice
 from raffed.federation.selection import GIVEN
 from raffed.methods import METHODS
 from raffed.models import MODELS
+from raffed.models.catalogue import model_name
 from raffed.models.net import Net
 from raffed.own.gate import entry_points
 from raffed.own.names import mark_of
@@ -126,6 +127,7 @@ def _recognised(text: str) -> tuple[Kind, str]:
     if parse_reference(text) is not None or text.startswith(CACHED):
         return "dataset", text
     if is_code(text):
+        model_name(text)  # refuses names of timm's, which have the form of a reference
         return _kind_of_code(text), text
     low = text.strip().lower()
     for kind, about in KINDS.items():

@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 
 from raffed.cli.app import app
 from raffed.errors import UsageError
-from raffed.models.catalogue import model_name
 from tests.docs.code_blocks import ROOT, pieces
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries, which are of their own age
@@ -130,10 +129,10 @@ def test_the_page_has_the_bytes_of_the_network_that_it_names() -> None:
 
 
 def test_networks_of_timm_are_trained_and_refused_with_the_three_lines() -> None:
-    with pytest.raises(
-        UsageError, match=r"three lines .*import timm.*create_model\(\"resnet18\", .* ./net.py:net"
-    ):
-        model_name("timm:resnet18")
+    lines = r"three lines .*import timm.*create_model\(\"resnet18\", .* ./net.py:net"
+    for words in ("run --model timm:resnet18", "check timm:resnet18", "models timm:resnet18"):
+        with pytest.raises(UsageError, match=lines):
+            command(f"raffed {words}")
     pytest.importorskip("timm", reason="make extras")
     [run] = write_files("vision.py")[0]
     command(run)
