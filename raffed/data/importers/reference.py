@@ -97,7 +97,8 @@ def import_hf(
 
     def samples(part: hf.Dataset) -> Array:
         if not image:
-            return as_lists(name, x, _complete(part, x, name), pad)
+            found = as_lists(name, x, _complete(part, x, name), pad)
+            return found.astype(np.uint8) if "uint8" in str(part.features[x]) else found
         pixels, left_out = _images(part, image, size, colour, name)
         said.extend(left_out)
         return pixels

@@ -226,7 +226,7 @@ class Table:
         return Column(numbers, bool(whole.all()))
 
     def _refusal(self, name: str, advice: str) -> UsageError:
-        kind = type(self.frame[name].iloc[0]).__name__
+        kind = type(self.frame[name].iloc[0]).__name__.replace("ndarray", "list")
         return UsageError(f"{self.where}: column {name!r} holds values of type {kind}; {advice}")
 
     def _plain_numbers(self, name: str) -> tuple[Floats, npt.NDArray[np.bool_]] | None:

@@ -69,7 +69,7 @@ def test_a_refusal_says_which_option_reads_lists() -> None:
     words = pd.DataFrame({"words": ["a b", "c d"], "gap": [[1], None], "y": ["no", "yes"]})
     words.to_parquet("w.parquet")
     cases = {
-        ("", "t.parquet"): "column 'ids' holds values of type ndarray; x=ids makes lists of ids or numbers",
+        ("", "t.parquet"): "column 'ids' holds values of type list; x=ids makes lists of ids or numbers",
         ("x=ids", "t.parquet"): "column 'ids' holds lists of unequal lengths, 1 to 3; pad=N fills them up",
         ("x=words", "w.parquet"): "'words' holds something else than numbers in row 0; .*own_data.md shows",
         ("x=gap&pad=0&missing=mean", "w.parquet"): "column 'gap' has 1 missing values, the first in row 1",
@@ -134,6 +134,18 @@ class TestHuggingFace:
         assert import_hf(both, x="ids", pad=0, split="a", test_split="b").x_test.tolist() == [[8, 9, 3]]
         with pytest.raises(UsageError, match="lists of unequal lengths, 1 to 2; pad=N"):
             import_hf(train, x="ids")
+
+    def test_an_array_of_bytes_holds_pixels(self) -> None:
+        """As in data sets whose images are stored as arrays; other integers are ids."""
+        for dtype, kind, shape in (("uint8", np.uint8, (1, 2, 3)), ("int32", np.int64, (2, 3))):
+            features = self.hf.Features(
+                {"img": self.hf.Array2D(shape=(2, 3), dtype=dtype), "label": self.hf.Value("string")}
+            )
+            images = np.arange(12).reshape(2, 2, 3)
+            data = self.hf.Dataset.from_dict({"img": images.tolist(), "label": ["a", "b"]}, features=features)
+            found = import_hf(data, x="img", test=0.0).x
+            assert (found.dtype, found.shape[1:]) == (kind, shape)
+            assert found.reshape(images.shape).tolist() == images.tolist()
 
     def test_a_table_keeps_the_names_of_its_classes_and_its_test_part(self) -> None:
         kinds = self.hf.Features(
