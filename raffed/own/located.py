@@ -225,7 +225,7 @@ def _imported_names(path: Path, root: Path) -> Iterator[str]:
     """Yield the dotted names that a file imports, relative ones made absolute."""
     try:
         tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # Python cannot import it either
         return
     package = path.relative_to(root).parts[:-1]
     for node in ast.walk(tree):

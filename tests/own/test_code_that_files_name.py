@@ -194,6 +194,20 @@ def test_no_function_of_a_library_is_imported_because_a_file_names_it(
     assert "--trust-code" in done.err or "no record of its code" in done.err
 
 
+@pytest.mark.parametrize("text", ["a." * 10**5 + "a", "-" * 10**5 + "1", "a\0", "("])
+def test_code_that_python_cannot_parse_is_refused_as_any_other(here: Path, cli: Cli, text: str) -> None:
+    (here / "strange.py").write_text(text)
+    name_code(
+        here / "run",
+        "method",
+        "./strange.py:method",
+        [record("method", "./strange.py:method", here / "strange.py", ".")],
+    )
+    done = cli("verify", "run")
+    assert done.code == 2
+    assert done.err.count("\n") == 1
+
+
 def test_a_library_is_not_read_whole_before_its_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that a file of torch imports is most of torch, which takes a minute to parse."""
     monkeypatch.setattr(gate, "hashes_at", lambda place: pytest.fail(f"{place.root} is read"))
