@@ -67,7 +67,8 @@ def target_table(runs: Runs, members: Sequence[Group]) -> TextTable | None:
             (name, targets[seeds[name]]) for name in group.used if name in matrix and seeds[name] in targets
         ]
         if not pairs:
-            lines.append([group.label, "–", "no common seed", "–", *["–"] * timed])
+            why = "no common seed" if any(name in matrix for name in group.used) else "not measured"
+            lines.append([group.label, "–", why, "–", *["–"] * timed])
             continue
         rounds = {name: first_reaching(matrix[name], target) for name, target in pairs}
         reached = {name: number for name, number in rounds.items() if not math.isnan(number)}

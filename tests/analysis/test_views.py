@@ -9,6 +9,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,10 @@ def test_a_target_that_a_seed_never_reaches_has_no_mean(write_run: WriteRun) -> 
         "fedrs": ["0/2", "never", "–"],
         "map": ["1/2", "not by all", "–"],
     }
+    own = runs.metrics["run"].isin(["r0", "r1"]) & (runs.metrics["metric"] == "accuracy")
+    without = replace(runs, metrics=runs.metrics[~own], _known={})
+    rows = target_table(without, groups(without)).rows
+    assert ["fedrs", "–", "not measured", "–"] in rows, "it has no global model"
 
 
 def test_a_client_s_gain_is_that_of_its_last_model_on_one_split(write_run: WriteRun) -> None:
