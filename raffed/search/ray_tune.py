@@ -203,7 +203,7 @@ def _repeated(search: Search, method: str) -> bool:
         return chosen is not None
     for seed in seeds:
         if seed in folder.finished(method) and not folder.final(method, seed).exists():
-            log.warning("%s is gone. The run is carried out again", folder.final(method, seed))
+            log.warning("%s is gone and is run again", folder.final(method, seed))
         make_room(folder.final(method, seed), request.config(method, chosen, seed), final=True)
     left = [seed for seed in seeds if _state(folder.final(method, seed)) != FINISHED]
     if left:
