@@ -30,6 +30,7 @@ METHOD_NAMES = {
     "feddyn": "FedDyn",
     "fedetf": "FedETF",
     "fedexp": "FedExP",
+    "fedfew": "FedFew",
     "fedgamma": "FedGAMMA",
     "fedgela": "FedGELA",
     "fedic": "FEDIC",

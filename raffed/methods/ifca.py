@@ -84,12 +84,7 @@ class SmallestLoss(Opening[ClusterChoice, None, ChosenCluster, ClusterModels]):
         return ClusterModels({str(j): ClusterModel(one, Params({})) for j, one in enumerate(made, 1)})
 
     def begin(self, k: Context[None, ClusterModels]) -> ClusterChoice:
-        others = [k.server.models[str(j)] for j in range(1, self.clusters)]
-        joined = [
-            State(k.start.w.joined(one.w, k.start.w.names), one.b if len(one.b) else k.start.b)
-            for one in others
-        ]
-        models = [k.start, *joined]
+        models = downloaded_models(k)
         losses = [mean_loss(k, one) for one in models]
         best = losses.index(min(losses))
         return ClusterChoice(models[best], best)
@@ -100,6 +95,16 @@ class SmallestLoss(Opening[ClusterChoice, None, ChosenCluster, ClusterModels]):
     def finish(self, k: Context) -> tuple[None, ChosenCluster]:
         assert isinstance(k.carried, ClusterChoice)
         return None, ChosenCluster(k.carried.cluster)
+
+
+def downloaded_models(k: Context[None, ClusterModels]) -> list[State]:
+    """Return all models that a client has downloaded, each completed by what it shares with the first."""
+    others = [k.server.models[str(j)] for j in range(1, len(k.server.models) + 1)]
+    names = k.start.w.names
+    return [
+        k.start,
+        *(State(k.start.w.joined(one.w, names), one.b if len(one.b) else k.start.b) for one in others),
+    ]
 
 
 def mean_loss(k: Context, state: State) -> float:
@@ -126,22 +131,14 @@ class ClusterMeans(ServerRule[ClusterBank | None]):
     def step(
         self, own: ClusterBank | None, w: Params, mean: Params, k: ServerContext
     ) -> tuple[ClusterBank, Params]:
-        first = of_part(w, self.part)
-        if own is None:
-            begun = first_models(first, self.clusters, self.redraw, k.run_seed)
-            old = [ClusterModel(one, k.sent_b) for one in begun]
-        else:
-            old = [own.models.models[str(j)] for j in range(1, self.clusters)]
+        old = held_models(own, of_part(w, self.part), self.clusters, self.redraw, k)
         sent = uploads_of(k)
-        weights = cluster_means(
-            [of_part(one.w, self.part) for one in sent], sent, [first, *(m.w for m in old)]
-        )
+        weights = cluster_means([of_part(one.w, self.part) for one in sent], sent, [m.w for m in old])
         statistics = [Params({})] * len(weights)
         if self.part == "all":
-            statistics = cluster_means([one.b for one in sent], sent, [k.sent_b, *(m.b for m in old)])
-        pairs = zip(weights[1:], statistics[1:], strict=True)
-        bank = {str(j): ClusterModel(*pair) for j, pair in enumerate(pairs, 1)}
-        return ClusterBank(ClusterModels(bank)), mean.joined(weights[0], mean.names)
+            statistics = cluster_means([one.b for one in sent], sent, [m.b for m in old])
+        new = [ClusterModel(*pair) for pair in zip(weights, statistics, strict=True)]
+        return bank_of(new), mean.joined(weights[0], mean.names)
 
     def statistics(self, b: Params, mean: Params, k: ServerContext) -> Params:
         sent = uploads_of(k)
@@ -149,6 +146,31 @@ class ClusterMeans(ServerRule[ClusterBank | None]):
 
     def extra_broadcast(self, own: ClusterBank | None) -> dict[str, Wire]:
         return {} if own is None else {"opening": own.models}
+
+
+def held_models(
+    own: ClusterBank | None, w: Params, clusters: int, redraw: int, k: ServerContext
+) -> list[ClusterModel]:
+    """Return the models of all clusters before the step of a server's rule.
+
+    Args:
+        own: The rule's memory, or None in the first round.
+        w: The weights of cluster 0, or the part of them of which there are several.
+        clusters: K.
+        redraw: Which first models are drawn.
+        k: What the server knows.
+    """
+    if own is None:
+        begun = first_models(w, clusters, redraw, k.run_seed)
+        others = [ClusterModel(one, k.sent_b) for one in begun]
+    else:
+        others = [own.models.models[str(j)] for j in range(1, clusters)]
+    return [ClusterModel(w, k.sent_b), *others]
+
+
+def bank_of(models: Sequence[ClusterModel]) -> ClusterBank:
+    """Return the memory of the models of all clusters. That of cluster 0 is the server's own."""
+    return ClusterBank(ClusterModels({str(j): one for j, one in enumerate(models) if j}))
 
 
 def uploads_of(k: ServerContext) -> list[Upload]:

@@ -141,6 +141,9 @@ METHODS: dict[str, MethodInfo] = {
             "fedetf", "FedETF", "Li et al. 2023", "unit features, frozen simplex ETF, balanced softmax"
         ),
         MethodInfo("fedexp", "FedExP", "Jhunjhunwala et al. 2023", "the server goes further than the mean"),
+        MethodInfo(
+            "fedfew", "FedFew", "Guo et al. 2026", "K models, trained by all clients", scored="trained"
+        ),
         MethodInfo("fedgamma", "FedGAMMA", "Dai et al. 2023", "FedSAM's gradients with SCAFFOLD's controls"),
         MethodInfo("fedgela", "FedGELA", "Fan et al. 2023", "a frozen simplex ETF, scaled by shares at home"),
         MethodInfo(
