@@ -162,17 +162,24 @@ def _html(
         first=first_lines(runs),
         reload=reload,
         facts=_facts(runs),
-        protocols=protocols(runs),
+        protocols=protocols(runs, list(table["method"])),
         lost=list({**runs.unreadable, **damaged_sweeps(sweeps)}.items()),
         sections=sections,
         runs=[_run(runs, str(name)) for name in ordered],
     )
 
 
-def protocols(runs: Runs) -> list[tuple[str, Protocols]]:
-    """Return for each task what every method has by each protocol; tasks without a measure are left out."""
-    found = ((" · ".join(task), protocol_table(runs, members)) for task, members in tasks(runs).items())
-    return [(task, one) for task, one in found if one is not None]
+def protocols(runs: Runs, order: Sequence[str] = ()) -> list[tuple[str, Protocols]]:
+    """Return for each task what every method has by each protocol; tasks without a measure are left out.
+
+    The methods have the order of these labels; those of other labels come first.
+    """
+    places = {label: place for place, label in enumerate(order)}
+    found = (
+        (task, protocol_table(runs, sorted(members, key=lambda group: places.get(group.label, -1))))
+        for task, members in tasks(runs).items()
+    )
+    return [(" · ".join(task), shown) for task, shown in found if shown is not None]
 
 
 def _item(item: Reproduction, runs: Runs) -> Markup:
