@@ -26,6 +26,15 @@ def test_the_image_copies_everything_that_a_wheel_is_built_from() -> None:
     assert needed <= copied
 
 
+@pytest.mark.parametrize(("digest", "code"), [("", 1), (f"@sha256:{'0' * 64}", 0)])
+def test_the_image_is_built_upon_one_that_is_named_by_its_digest(digest: str, code: int) -> None:
+    text = (ROOT / "cluster" / "Dockerfile").read_text(encoding="utf-8")
+    assert re.findall("^FROM (.*)$", text, re.MULTILINE) == ["${BASE}"]
+    (refuse,) = re.findall("^RUN (case .*)$", text, re.MULTILINE)
+    base = {**os.environ, "BASE": f"rayproject/ray:2.60.0-py311{digest}"}
+    assert subprocess.run(["sh", "-c", refuse], env=base, check=False, capture_output=True).returncode == code
+
+
 def test_what_ci_executes_of_others_is_named_by_its_hash() -> None:
     """An action by the commit of a tag, a package of the lock by its file's hash; what is released says its
     origin.
