@@ -67,7 +67,8 @@ def splits(
     parsed = parse_split(split, assignments(split_arg or []))
     pool = _pool(dataset, data_root, download, pool_of)
     tests = pool.y_test, pool.test_clients
-    partition = make_partition(parsed, pool.y, pool.num_classes, pool.clients, seed, local_test, *tests)
+    with pool.naming(split):
+        partition = make_partition(parsed, pool.y, pool.num_classes, pool.clients, seed, local_test, *tests)
     _show_split(partition, pool)
     if draw is not None:
         _draw(partition, pool, draw)

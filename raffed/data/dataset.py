@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ParamSpec, TypeVar
 
@@ -335,6 +337,28 @@ class Dataset:
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one stored input, without the axis of the samples."""
         return self.x.shape[1:]
+
+    @contextlib.contextmanager
+    def naming(self, split: str) -> Iterator[None]:
+        """Add the names of classes and natural clients to a refusal that has their numbers.
+
+        Args:
+            split: The split. Its clients are the natural ones if it is "natural".
+        """
+        names = {"class": self.class_names}
+        if split.partition(":")[0] == "natural":
+            names["client"] = tuple(self.facts.client_names)
+
+        def named(found: re.Match[str]) -> str:
+            known, number = names.get(found[1], ()), int(found[2])
+            name = known[number] if number < len(known) else found[2]
+            return found[0] if name == found[2] else f"{found[0]} ({name})"
+
+        try:
+            yield
+        except UsageError as error:
+            error.args = (re.sub(r"\b(class|client) (\d+)\b", named, str(error)),)
+            raise
 
     @property
     def x_train(self) -> InputArray:

@@ -143,23 +143,24 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, da
     if config.loss:
         check_loss(config.loss, config.loss_args, whole.num_classes, stacked=config.numerics.cohort > 1)
     dataset = part_of(whole, config)
-    held = draw_partition(config, split, dataset, method.server.required_data().labelled)
-    setup = Setup(config, dataset, held, data_sha256=found, initial=initial, code=code_of(config))
-    setup = dataclasses.replace(setup, partition=setup.partition.prepared_as(setup.style))
-    setup.transform.check_fits(dataset.name, dataset.input_shape)
-    setup.data.stage(0)  # raises an error if the rounds do not fit the stages
-    _check_clients(setup)
-    check_options(config, setup.method, setup.partition, dataset, setup.data.trainable)
-    if found or setup.dataset.x.shape[1:] != DATASETS[dataset.name].shape:
-        check_model(setup)
-    if is_own(config.model.name) and setup.data.input_dtype == "int64":
-        check_ids(config, dataset)
-    # Made now, while the working folder is the one in which they were named
-    assert setup.method is not None
-    assert setup.own_metrics is not None
-    check_single_samples(
-        config, setup.data.input_shape, dataset.num_classes, setup.data.input_dtype, setup.data.sizes
-    )
+    with dataset.naming(config.data.split):
+        held = draw_partition(config, split, dataset, method.server.required_data().labelled)
+        setup = Setup(config, dataset, held, data_sha256=found, initial=initial, code=code_of(config))
+        setup = dataclasses.replace(setup, partition=setup.partition.prepared_as(setup.style))
+        setup.transform.check_fits(dataset.name, dataset.input_shape)
+        setup.data.stage(0)  # raises an error if the rounds do not fit the stages
+        _check_clients(setup)
+        check_options(config, setup.method, setup.partition, dataset, setup.data.trainable)
+        if found or setup.dataset.x.shape[1:] != DATASETS[dataset.name].shape:
+            check_model(setup)
+        if is_own(config.model.name) and setup.data.input_dtype == "int64":
+            check_ids(config, dataset)
+        # Made now, while the working folder is the one in which they were named
+        assert setup.method is not None
+        assert setup.own_metrics is not None
+        check_single_samples(
+            config, setup.data.input_shape, dataset.num_classes, setup.data.input_dtype, setup.data.sizes
+        )
     return setup
 
 

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from raffed.data.datasets import load_dataset
+from raffed.errors import UsageError
 from tests.cli.conftest import Cli
 
 RUN = ("--execution", "serial", "--rounds", 1, "--epochs", 1, "--split", "iid:2", "--model", "mlp")
@@ -112,3 +113,16 @@ def test_a_split_names_classes_and_its_natural_clients(cli: Cli, every: dict[str
         assert any(line[:1] == [name] and line[-len(counts) :] == counts for line in lines)
     plain = cli("splits", "iid:2", "--dataset", every["csv"]).out.splitlines()
     assert any(line.split()[:2] == ["0", "5"] for line in plain), "drawn clients have numbers"
+
+
+def test_a_refusal_names_classes_and_natural_clients_beside_their_numbers(cli: Cli) -> None:
+    lines = [
+        f"{row},{row % 5},{('rose', 'tulip')[row > 2]},{('north', 'south')[row < 2]}" for row in range(40)
+    ]
+    Path("plants.csv").write_text("\n".join(["a,b,kind,site", *lines]))
+    source = "csv:plants.csv?label=kind&client=site"
+    for words in (["splits", "p8c2"], ["run", "--split", "p8c2", *RUN[:6], "--out", "runs/a"]):
+        assert "class 0 (rose) has" in cli(*words, "--dataset", source).err
+    with pytest.raises(UsageError) as refused, load_dataset(source).naming("natural"):
+        raise UsageError("client 1 lacks class 0; client 9 has class 9")
+    assert str(refused.value) == "client 1 (south) lacks class 0 (rose); client 9 has class 9"
