@@ -72,12 +72,13 @@ __all__ = [
 ]
 
 # Lengths of what a method repeats by the hundred on the server, of FedALA's first opening, and of GLDP's
-# two passes
+# two passes; and by what FedFomo judges, because these runs hold nothing out
 SHORT: dict[str, dict[str, Any]] = {
     "creff": {"match_steps": 3, "retrain_epochs": 3},
     "feddf": {"server_steps": 3, "public": 20},
     "fedic": {"copy_steps": 3, "gate_steps": 3, "distil_steps": 3, "public": 20},
     "fedala": {"first_epochs": 3.0},
+    "fedfomo": {"judge": "train"},
     "fedtgp": {"server_epochs": 3},
     "gldp": {"body_epochs": 1.0, "head_epochs": 2.0},
 }

@@ -31,6 +31,7 @@ METHOD_NAMES = {
     "fedetf": "FedETF",
     "fedexp": "FedExP",
     "fedfew": "FedFew",
+    "fedfomo": "FedFomo",
     "fedgamma": "FedGAMMA",
     "fedgela": "FedGELA",
     "fedic": "FEDIC",

@@ -96,7 +96,7 @@ def leakage(
     restarts: Annotated[int, typer.Option(min=1)] = 2,
     as_json: AsJson = False,
 ) -> None:
-    """Attack uploads by deep leakage from gradients, and say how much of the images comes out.
+    """Attack uploads by deep leakage from gradients, and say how much of an image leaks.
 
     Every client has one image and makes one step of plain SGD. The attacker knows all weights, the learning
     rate, and what was sent. An mse near 0 means that the server gets the image. The search needs a network

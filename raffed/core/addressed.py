@@ -10,7 +10,7 @@ from torch import Tensor
 from raffed.config.slots import described
 from raffed.core.aggregation.exact_sums import PointSum
 from raffed.core.ingredients.base import fault
-from raffed.core.messages import Addressed, Broadcast
+from raffed.core.messages import Addressed, Broadcast, Summable
 from raffed.core.params import Params
 from raffed.core.parts import Part, in_part
 
@@ -91,6 +91,43 @@ class Mixtures(Addressed):
         used = self.shares[client].nonzero().flatten().tolist()
         points = [Params.from_flat(like.layout, rows[row]) for row in used]
         return mixture(points, self.shares[client][used].tolist(), like)
+
+
+class ListedModels(Summable):
+    """Models of others that a client downloads. Only those that exist are counted as sent.
+
+    Attributes:
+        number: Number of the client of each model plus 1, and 0 where there is none [M], int64.
+        w: Their weights as vectors [M, P].
+        b: Their BatchNorm statistics [M, Q].
+    """
+
+    rows = "number"
+
+    number: Tensor
+    w: Tensor
+    b: Tensor
+
+
+class Lists(Addressed):
+    """Client i downloads whole models of others, which it finds in the slot "opening" (`ListedModels`).
+
+    Attributes:
+        rows: The models of all clients as vectors [N, P], in an order that the clients know.
+        statistics: BatchNorm's statistics of the same models [N, Q].
+        chosen: Clients whose models each client gets [N, M], int64. −1 is nobody.
+    """
+
+    rows: Tensor
+    statistics: Tensor
+    chosen: Tensor
+
+    def reply(self, b: Broadcast, client: int) -> Broadcast:
+        nobody = self.chosen.new_full(self.chosen.shape[1:], -1)
+        chosen = self.chosen[client] if client < len(self.chosen) else nobody
+        exists = (chosen >= 0).to(self.rows.dtype)[:, None]
+        w, statistics = (table[chosen.clamp(min=0)] * exists for table in (self.rows, self.statistics))
+        return b.replace(slots={**b.slots, "opening": ListedModels(chosen + 1, w, statistics)})
 
 
 def mixture(points: Sequence[Params], shares: Sequence[float], like: Params) -> Params:

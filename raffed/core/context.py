@@ -61,11 +61,14 @@ class ClientData:
         x: Prepared inputs [n, ...].
         y: Labels [n], int64.
         class_counts: Number of samples of each class [C], int64.
+        held_out: Inputs and labels of the client's part of `data.validation`, on which it does not train.
+            None if it has none, or if the method does not need it (`Ingredient.needs_held_out`).
     """
 
     x: Tensor
     y: Tensor
     class_counts: Tensor
+    held_out: tuple[Tensor, Tensor] | None = None
 
     @property
     def n(self) -> int:
@@ -91,6 +94,8 @@ class Context(Generic[Mine, FromServer]):
         state: The model after shared training. Before that it equals `start`.
         net: Function from (model, inputs [B, ...]) to (logits [B, C], features [B, D]), without gradient.
         features: Function from a model to batches (z [B, D], y [B]) of the client's training samples.
+        held_out: The same function for the client's part of `data.validation`; for its training samples if it
+            has no such part.
         reestimate: Function from a model to the same model with BatchNorm statistics of the client's data.
         mine: The memory of this ingredient on this client.
         server: The message of this ingredient from the server.
@@ -128,6 +133,7 @@ class Context(Generic[Mine, FromServer]):
     mine: Mine
     server: FromServer
     gradients: Callable[[State, LogitsLoss], Iterator[Params]] | None = None
+    held_out: Callable[[State], Iterator[tuple[Tensor, Tensor]]] | None = None
     private: State | None = None
     own: Params = NOTHING
     carried: Record | None = None

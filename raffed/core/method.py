@@ -152,6 +152,11 @@ class Method:
         return any(one.needs_sgd for _, one in self.ingredients())
 
     @property
+    def needs_held_out(self) -> bool:
+        """Whether clients need their validation parts."""
+        return any(one.needs_held_out for _, one in self.ingredients())
+
+    @property
     def needs_one_rate(self) -> bool:
         """Whether all steps of a round must have one learning rate."""
         return any(one.needs_one_rate for _, one in self.ingredients())

@@ -229,6 +229,10 @@ def begin(m: Method, b: Broadcast, participant: Participant, session: TrainingSe
     def features(state: State) -> Iterator[tuple[Tensor, Tensor]]:
         return ((z, y) for _, z, y in net.chunks(state, data.x, data.y, EVAL_CHUNK))
 
+    def held_out(state: State) -> Iterator[tuple[Tensor, Tensor]]:
+        x, y = data.held_out or (data.x, data.y)
+        return ((z, y) for _, z, y in net.chunks(state, x, y, EVAL_CHUNK))
+
     k: Context = Context(
         spec=session.spec,
         run_seed=session.seed,
@@ -240,6 +244,7 @@ def begin(m: Method, b: Broadcast, participant: Participant, session: TrainingSe
         state=start,
         net=net.apply,
         features=features,
+        held_out=held_out,
         mine=None,
         server=None,
         momentum=solver.momentum,

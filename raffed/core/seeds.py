@@ -49,6 +49,7 @@ Purpose = Literal[
     "clock",
     "strength",
     "models",
+    "peers",
 ]
 PURPOSES: tuple[str, ...] = get_args(Purpose)
 

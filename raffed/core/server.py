@@ -180,7 +180,7 @@ class ServerRule(Record, Generic[ServerMemory]):
         It is asked before a run begins, which is refused if they do not fit into the memory. Default 0.
 
         Args:
-            w: The initial shared weights.
+            w: The initial weights, also those that stay with the clients.
             spec: Sizes of the model and of the federation.
 
         Raises:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, ClassVar, Literal
 
 import torch.nn.functional as F
+from torch import Tensor
 
 from raffed import Mean, Method, Params, Private, ServerRule, State, Upload, Wire
 from raffed.config.validation import Doc, Range, checked
@@ -109,10 +110,16 @@ def downloaded_models(k: Context[None, ClusterModels]) -> list[State]:
 
 def mean_loss(k: Context, state: State) -> float:
     """Return the mean of the run's loss over the training samples, with the head as a linear layer."""
-    bias, total = state.w.tensors.get("head.bias"), 0.0
-    for z, y in k.features(state):
+    return loss_over(k, state, k.features(state))
+
+
+def loss_over(k: Context, state: State, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
+    """Return the mean of the run's loss over batches of features [B, D] and labels [B]."""
+    bias, total, count = state.w.tensors.get("head.bias"), 0.0, 0
+    for z, y in batches:
         total += len(y) * float(k.loss_of(F.linear(z, state.w["head.weight"], bias), y, smooth=False))
-    return total / int(k.class_counts.sum())
+        count += len(y)
+    return total / count
 
 
 class ClusterMeans(ServerRule[ClusterBank | None]):

@@ -144,6 +144,9 @@ METHODS: dict[str, MethodInfo] = {
         MethodInfo(
             "fedfew", "FedFew", "Guo et al. 2026", "K models, trained by all clients", scored="trained"
         ),
+        MethodInfo(
+            "fedfomo", "FedFomo", "Zhang et al. 2021", "models of others that do better", scored="trained"
+        ),
         MethodInfo("fedgamma", "FedGAMMA", "Dai et al. 2023", "FedSAM's gradients with SCAFFOLD's controls"),
         MethodInfo("fedgela", "FedGELA", "Fan et al. 2023", "a frozen simplex ETF, scaled by shares at home"),
         MethodInfo(

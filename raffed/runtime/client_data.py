@@ -81,7 +81,12 @@ class ClientDataCache:
     """
 
     def __init__(
-        self, data: FederatedData, net: Network, device: torch.device, home: frozenset[int] | None = None
+        self,
+        data: FederatedData,
+        net: Network,
+        device: torch.device,
+        home: frozenset[int] | None = None,
+        held_out: bool = False,
     ) -> None:
         """Keep nothing yet.
 
@@ -90,9 +95,11 @@ class ClientDataCache:
             net: The network, which decides how images are laid out in memory.
             device: Where the data are put.
             home: The clients whose data are kept first. Default None: all.
+            held_out: Whether clients also need their validation parts while they train. Default False.
         """
         self._all, self.net, self.device = data, net, device
         self.stage: int | None = None
+        self._held_out = held_out
         self._poison = PoisonedData(data)
         self._home = frozenset(range(data.partition.num_clients)) if home is None else home
         self._kept_bytes = 0
@@ -138,7 +145,9 @@ class ClientDataCache:
             return self._data[client]
         index = self._all.partition.train_at(client, self.stage)
         x, y = self.samples(index, "train", functools.partial(self._poison.training, client))
-        made = ClientData(x, y, torch.bincount(y, minlength=self._all.dataset.num_classes))
+        part = self._all.partition.val
+        beside = self.local_part("val", client) if self._held_out and len(part[client]) else None
+        made = ClientData(x, y, torch.bincount(y, minlength=self._all.dataset.num_classes), beside)
         if self._keeps(client, x):
             self._data[client] = made
         return made

@@ -67,7 +67,7 @@ def check_table(setup: Setup) -> None:
     net = make_network(setup)
     spec = make_spec(setup.data, net.feature_dim, net.norm_names)
     with user_errors():
-        numbers = method.server.table_size(method.split.shared(net.initial.w, spec.norms), spec)
+        numbers = method.server.table_size(net.initial.w, spec)
     clients = f"the table from which {method.name} answers {spec.everyone:,} clients"
     allow(4.0 * numbers, f"{clients}, of {numbers:,} numbers,")
 

@@ -196,6 +196,11 @@ def _check_clients(setup: Setup) -> None:
     per_actor = config.runtime.clients_per_actor
     check_numbers(config.federation, config.faults, per_actor, setup.partition.num_clients)
     check_stop_rule(config.federation, config.data.validation, config.method, setup.method.has_global)
+    if setup.method.needs_held_out and not setup.partition.val:
+        raise UsageError(
+            f"{setup.method.name}: its clients judge models by samples that are held out, but "
+            "data.validation is 0; set it, such as 0.2"
+        )
     if setup.data.unseen and not any(len(setup.partition.test[client]) for client in setup.data.unseen):
         raise UsageError(
             f"federation.unseen_clients = {setup.config.federation.unseen_clients}: none of these clients "

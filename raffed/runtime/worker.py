@@ -175,7 +175,7 @@ class ClientWorker:
         self.session = TrainingSession(
             self.net, setup.config.local, setup.config.seed, spec, augmented, execute
         )
-        self.data = ClientDataCache(setup.data, self.net, self.device, home)
+        self.data = ClientDataCache(setup.data, self.net, self.device, home, self.method.needs_held_out)
 
     def warm_up(self) -> None:
         """Load the home clients' data and let torch do its one-time work, before the first round."""

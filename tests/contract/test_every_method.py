@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
+from raffed.core.addressed import replied
 from raffed.core.messages import Private, Wire
 from raffed.core.params import Params, fields_of
 from raffed.core.round import ClientRound
@@ -141,7 +142,7 @@ def test_every_slot_of_memory_belongs_to_an_ingredient(name: str) -> None:
 @over_methods
 def test_an_ingredient_sees_its_own_memory_and_message_and_nobody_elses(name: str) -> None:
     tiny = after(2, name)
-    sent, done = tiny.server.broadcast(), tiny.visit(1)
+    sent, done = replied(tiny.server.broadcast(), 1), tiny.visit(1)
     assert set(done.views) == {slot for slot, _ in tiny.method.ingredients()}
     for slot, view in done.views.items():
         assert same_bits(view.server, sent.slots.get(slot))
@@ -208,7 +209,9 @@ def test_every_memory_of_a_client_changes_and_is_read(name: str, norm: bool) -> 
 
 
 ONCE = ("feddbe",)  # the message is made in the first round and stays
-COMPARED = ("ifca",)  # a client trains one of the models that it gets; test_ifca has what it compares them by
+# What a client trains is chosen among the models that it gets; test_ifca and test_fedfomo have what it
+# compares them by, and numbers of clients cannot be turned
+COMPARED = ("ifca", "fedfomo")
 
 
 @over_methods

@@ -121,6 +121,8 @@ TRAFFIC: dict[str, tuple[int, int, int, int]] = {
     "fedamp": (P + B, P + B, 0, 0),
     "ifca": (4 * (P + B), P + B + 1, 0, 3 * (P + B)),  # four models down; one and its number up
     "fedfew": (3 * (P + B), 3 * (P + B) + 3, 0, 2 * (P + B)),  # three models, and up a loss of each
+    # The models of the three others and their numbers; up four ω; θ^old beside the own model
+    "fedfomo": (3 * (P + B + 1), P + B + 4, 2 * (P + B), 3 * (P + B + 1)),
     # V and h beside the sums of the classes; a head in place of the mean head
     "fedpac": (P + B + G + CLASSES, P + B + 1 + 1 + G + HELD * (WIDTH + 1), 0, G + CLASSES),
     "priorce": (P + B, P + B + 1, 0, 0),

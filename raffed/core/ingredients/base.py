@@ -239,6 +239,11 @@ class Ingredient(Record, Generic[Memory, Message, ServerMemory]):
         super().__init_subclass__(stored)
         watch(cls)
 
+    @property
+    def needs_held_out(self) -> bool:
+        """Whether it needs clients' validation parts (`k.held_out`), without which a run is then refused."""
+        return False
+
     def caution(self, normalised: bool) -> str:
         """Return one line about what may go wrong with the run's network; empty if nothing is known to.
 

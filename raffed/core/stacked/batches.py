@@ -75,6 +75,7 @@ class StackedMemory:
         nobody = {
             "carried": None,
             "features": _refused,
+            "held_out": _refused,
             "reestimate": _refused,
             "gradients": _refused,
         }

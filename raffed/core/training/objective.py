@@ -171,7 +171,7 @@ def shared_objective(m: Method, views: Views) -> Callable[[Forward, int], Tensor
     own = TrainingPhase(
         State(Params({}), Params({})),
         (),
-        ClientData(*[torch.empty(0)] * 3),
+        ClientData(torch.empty(0), torch.empty(0), torch.empty(0)),
         views,
         drawn=term_streams(task.draws, views),
     )
