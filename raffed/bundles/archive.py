@@ -233,7 +233,7 @@ def shared_config(value: Json) -> dict[str, Json]:
     config = RunConfig.from_dict(table_of(value))
     tables: dict[str, Json] = json.loads(json.dumps(config.as_dict()))
     table_of(tables["data"])["root"] = None
-    table_of(tables["runtime"])["address"] = None
+    table_of(tables["runtime"]).update(address=None, author_python="")
     if config.model.init:
         table_of(tables["model"])["init"] = Path(config.model.init).name
     if config.clock.trace:

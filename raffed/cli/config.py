@@ -17,11 +17,12 @@ from raffed.config.portable import set_where_possible
 from raffed.config.run import RunConfig
 from raffed.config.sections import Runtime
 from raffed.config.toml import parse_toml, read_toml, schema_text
-from raffed.config.validation import Json, declarations, table_of
+from raffed.config.validation import Json, table_of
 from raffed.core.measures.own_metric import metric_function, names_in
 from raffed.core.training.own_loss import loss_function
 from raffed.errors import UnknownNameError, UsageError
 from raffed.methods import METHODS, method_info, method_name
+from raffed.methods.authors import AuthorsMethod
 from raffed.models import model_name
 
 if TYPE_CHECKING:
@@ -165,6 +166,8 @@ def read_local(file: Path) -> Tables:
     """
     check_file(file)
     tables = read_toml(file)
+    if table_of(tables.get("runtime")).get("author_python"):
+        raise UsageError(f"{file}: a file names no interpreter; give --author-python in the command")
     if table_of(tables.get("runtime")).get("address", "auto") != "auto":
         raise UsageError(
             f'{file}: runtime.address in a file may be "auto" only; give another cluster as --address'
@@ -250,6 +253,10 @@ def canonical(tables: Tables) -> None:
     set_where_possible(tables)  # before anything loads NumPy
     if isinstance(method := tables.get("method"), str):
         tables["method"] = method_name(method)
+        info = method_info(method_name(method))
+        if isinstance(info, AuthorsMethod) and "name" not in table_of(tables.get("model")):
+            named = info.default_model(table_of(tables.get("args")))
+            tables["model"] = {**table_of(tables.get("model")), "name": named}
     data, model = table_of(tables.get("data")), table_of(tables.get("model"))
     if isinstance(dataset := data.get("dataset"), str):
         from raffed.data.own_data import checked_name  # imported late because it loads NumPy
@@ -302,7 +309,7 @@ def args_for(methods: Iterable[str], given: Tables) -> dict[str, Tables]:
 
     `fedmr.mu1` is for one method, and `alpha` for every method that takes it.
     """
-    accepted = {name: set(declarations(method_info(name).load())) for name in methods}
+    accepted = {name: _arguments(name) for name in methods}
     parts: dict[str, Tables] = {name: {} for name in accepted}
     for key, value in given.items():
         owner, dot, argument = key.rpartition(".")

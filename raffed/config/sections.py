@@ -240,6 +240,10 @@ class Runtime:
     max_restarts: Annotated[
         int, Range(0), Doc("How many lost actors are replaced in a run before it ends with an error.")
     ] = 10
+    author_python: Annotated[
+        str,
+        Doc("Interpreter that executes an author's engine (pfllib:PATH#NAME); without it: this one."),
+    ] = ""
     checkpoint_every: Annotated[int, Range(1), Doc("Number of rounds between checkpoints.")] = 10
     keep_checkpoints: Annotated[int, Range(1), Doc("Number of latest checkpoints that are kept.")] = 3
 

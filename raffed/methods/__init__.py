@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from raffed.config.validation import Declaration, Value, check_arguments, declarations
 from raffed.errors import UnknownNameError
+from raffed.methods.authors import AuthorsMethod, is_authors
 from raffed.methods.own import GROUP, OwnMethod
 from raffed.methods.registry import METHODS, MethodInfo
 from raffed.own.gate import entry_points
@@ -26,11 +27,13 @@ def method_name(text: str) -> str:
     Raises:
         UsageError: There is no such method; the message lists the nearest of raffed's and of entry points.
     """
+    if is_authors(text.strip()):
+        return text.strip()
     return spelled("method", text, GROUP, METHODS)
 
 
-def method_info(name: str) -> MethodInfo | OwnMethod:
-    """Return what is known of a method: one of raffed's, of an installed package's, or one by reference.
+def method_info(name: str) -> MethodInfo | OwnMethod | AuthorsMethod:
+    """Return what is known of a method: one of raffed's, an installed package's or an author's.
 
     Args:
         name: The name as a configuration stores it.
@@ -38,6 +41,8 @@ def method_info(name: str) -> MethodInfo | OwnMethod:
     Raises:
         UsageError: There is no such method.
     """
+    if is_authors(name):
+        return AuthorsMethod(name)
     reference = reference_of(name, GROUP, METHODS)
     if reference is not None:
         registered = entry_points(GROUP).get(name)

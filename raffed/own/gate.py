@@ -16,11 +16,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import hmac
 import importlib.metadata
 import logging
 import os
 import re
+import secrets
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -202,6 +205,26 @@ def trust(hashes: Iterable[str]) -> None:
         _place().parent.mkdir(parents=True, exist_ok=True)
         with _place().open("a", encoding="utf-8") as stream:
             stream.writelines(f"{one}\n" for one in new)
+
+
+def signature(digest: str) -> str:
+    """Return this user's signature (hex) of a file's SHA-256, by a key that only this account can read.
+
+    A pickle is read only with it, so a folder of somebody else's cannot bring one.
+    """
+    place = _place().with_name("own-key")
+    if not place.exists():
+        with contextlib.suppress(OSError):  # another process may be first
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=place.parent) as stream:
+                stream.write(secrets.token_hex(32))
+                stream.flush()
+                os.link(stream.name, place)
+    try:
+        key = place.read_bytes()
+    except OSError as error:
+        raise UntrustedCodeError(f"{place}: the key of this account cannot be read ({error})") from error
+    return hmac.new(key, digest.encode(), hashlib.sha256).hexdigest()
 
 
 def trust_typed() -> None:

@@ -298,6 +298,14 @@ class RunContents(TypedDict, total=False):
     ]
     best: Annotated[Best, Doc("Of a finished run with a validation part: its best model.")]
     ended_early: Annotated[Name, Doc("Why `federation.stop_when` ended the run before its last round.")]
+    engine: Annotated[
+        dict[str, Any],
+        Doc(
+            "Of a run of an author's engine: family, commit, licence, flags, versions of its interpreter, "
+            "traps found in its code, attributes that are not in the checkpoint, hashes of the state after "
+            "every round, and the signature of the checkpoint by the account that wrote it."
+        ),
+    ]
     title: Annotated[str, Doc("Of a run with a method of one's own: the method's title.")]
     metrics: Annotated[
         list[dict[str, str]],

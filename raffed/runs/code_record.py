@@ -10,6 +10,7 @@ from raffed.config.run import RunConfig
 from raffed.data.own_data import code_of
 from raffed.errors import RunFolderError
 from raffed.methods import METHODS
+from raffed.methods.authors import AuthorsMethod, is_authors
 from raffed.own import gate
 from raffed.own.carried import CarriedCode, RunCode, defined_here, packed
 from raffed.own.located import NOTEBOOK, CodeLocation, Sources, changed, hashes_at, located, sources_at
@@ -48,6 +49,7 @@ def check_revision(path: Path, then: int, method: str) -> None:
         )
 
 
+ENGINE = "engine"  # the role of an author's code
 GO_ON = "put the earlier version back, or go on with --accept-changed-code, which run.json records"
 
 
@@ -89,6 +91,8 @@ def check_code(path: Path, about: RunContents, config: RunConfig, accept: bool) 
         RunFolderError: The code is missing, or has changed and `accept` is false. The message names the file.
         UntrustedCodeError: The user has neither named nor trusted it.
     """
+    if is_authors(config.method):
+        _check_engine(path, about, config.method, accept)
     wanted = references_in(config)
     records = {record["role"]: record for record in about.get("code", [])}
     for role, reference in wanted.items():
@@ -106,6 +110,43 @@ def check_code(path: Path, about: RunContents, config: RunConfig, accept: bool) 
             )
         else:
             _check_same(path, record, accept)
+
+
+def engine_of(about: RunContents, method: str) -> AuthorsMethod:
+    """Return the author's method of a recorded run, where its files lie now.
+
+    Raises:
+        RunFolderError: run.json holds no record of them.
+    """
+    record = next((one for one in about.get("code", []) if one["role"] == ENGINE), None)
+    if record is None or record["reference"] != method:
+        raise RunFolderError(f"run.json holds no record of the files of {method}; put back a copy of it")
+    return AuthorsMethod(method, record["root"] if Path(record["root"]).is_dir() else "")
+
+
+def engine_record(engine: AuthorsMethod) -> CodeRecord:
+    """Return what run.json records about the files of an author's engine."""
+    checkout = engine.checkout
+    root, main = str(checkout.folder), checkout.named(checkout.main)
+    return {
+        "role": ENGINE,
+        "reference": engine.name,
+        "package": "",
+        "file": main,
+        "root": root,
+        "files": checkout.hashes,
+    }
+
+
+def _check_engine(path: Path, about: RunContents, method: str, accept: bool) -> None:
+    """Check the files of an author's engine against their record, and that they may be executed."""
+    engine = engine_of(about, method)
+    differing = sorted(changes(about["code"], [engine_record(engine)]))
+    if differing and not accept:
+        raise RunFolderError(f"{path}: {_listed(differing)} changed since the run was begun; {GO_ON}")
+    if accept:
+        gate.trust([engine.sha256])
+    engine.check_trusted()
 
 
 def _check_same(path: Path, record: CodeRecord, accept: bool) -> None:

@@ -36,7 +36,8 @@ def run_config(path: Path) -> RunConfig:
     """Return the configuration of the run in a folder.
 
     The address of a Ray cluster is not taken from the file: a cluster could run code here, and is sent the
-    user's token. Nor is it a word for a download. Whoever resumes the run gives both again.
+    user's token. Nor is it a word for a download or for an interpreter. Whoever resumes the run gives them
+    again.
 
     Raises:
         RunFolderError: There is no run.
@@ -44,7 +45,10 @@ def run_config(path: Path) -> RunConfig:
     found = read_run(path)
     try:
         config = RunConfig.from_dict(found["config"])
-        data, runtime = replace(config.data, download=False), replace(config.runtime, address=None)
+        data, runtime = (
+            replace(config.data, download=False),
+            replace(config.runtime, address=None, author_python=""),
+        )
         return replace(config, data=data, runtime=runtime)
     except (UsageError, OverflowError) as error:
         raise RunFolderError(

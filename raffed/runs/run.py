@@ -19,6 +19,7 @@ from raffed.core.training.own_loss import loss_function
 from raffed.core.training.rates import schedule_of
 from raffed.errors import RayLostError, RunFolderError, UsageError, check_choice
 from raffed.methods import method_info
+from raffed.methods.authors import is_authors
 from raffed.models import MODELS, model_name
 from raffed.results.files import check_tree
 from raffed.results.lock import check_can_be_made, check_unused, held
@@ -268,6 +269,11 @@ def run_events(
 
             check_free(path, config)
         check_can_be_made(path)
+    if is_authors(config.method):
+        from raffed.runs.author_run import author_events  # late, because it loads torch
+
+        yield from author_events(config, path, resumed, stop or _never, begun)
+        return
     said = said_in(read_run(path)) if resumed else []
     ready: Ready = partial(_ready, config, path, resumed, begun)
     carried = _serial if config.runtime.execution == "serial" else _on_ray

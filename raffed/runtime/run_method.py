@@ -14,6 +14,7 @@ from raffed.core.measures.own_metric import metric_function, names_in
 from raffed.core.training.own_loss import GROUP as LOSS_GROUP
 from raffed.errors import UsageError
 from raffed.methods import METHODS, build_method
+from raffed.methods.authors import MODEL as AUTHORS
 from raffed.methods.own import GROUP
 from raffed.models.catalogue import GROUP as MODEL_GROUP
 from raffed.models.catalogue import MODELS, TORCHVISION
@@ -48,7 +49,7 @@ def references_in(config: RunConfig) -> dict[str, str]:
 
 
 def _model(name: str) -> str | None:
-    return None if name.startswith(TORCHVISION) else reference_of(name, MODEL_GROUP, MODELS)
+    return None if name.startswith((TORCHVISION, AUTHORS)) else reference_of(name, MODEL_GROUP, MODELS)
 
 
 def code_of(config: RunConfig) -> RunCode:

@@ -23,7 +23,7 @@ BESIDE = ("analysis", "cluster", "reproductions", "tune_spaces")
 FOUNDATION = {"errors", "config.validation", "core.seeds"}  # free of torch when imported
 ABOVE_RUNS = {
     *("errors", "own", "config", "core", "federation", "methods", "models", "data", "results"),
-    *("runtime", "tune_spaces", "runs"),
+    *("runtime", "tune_spaces", "runs", "adopted"),
 }
 BELOW: dict[
     str, set[str]
@@ -33,7 +33,7 @@ BELOW: dict[
     "config": {"errors", "own"},
     "core": {"errors", "own", "config"},
     "federation": {"errors", "own", "config", "core", "results"},
-    "methods": {"errors", "own", "config", "core"},
+    "methods": {"errors", "own", "config", "core", "adopted"},
     "models": {"errors", "own", "config", "core"},
     "data": FOUNDATION | {"own"},
     "results": FOUNDATION | {"own.gate"},

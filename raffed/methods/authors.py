@@ -1,0 +1,308 @@
+"""Methods of an author's whole engine, named `pfllib:PATH#NAME`: what is known of one, and its flags.
+
+The engine is executed as it is (raffed/adopted/driver.py), so a setting is either a flag of the author's
+parser or is refused. Nothing is executed here.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from raffed.adopted.checkout import AuthorFlag, Checkout, last_name
+from raffed.adopted.traps import traps_of
+from raffed.config.run import RunConfig
+from raffed.config.sections import SECTIONS
+from raffed.config.source import Described
+from raffed.config.validation import Declaration, Value
+from raffed.errors import UnknownNameError, UsageError
+from raffed.own import gate
+
+if TYPE_CHECKING:
+    from raffed.core.method import Factory, Method
+    from raffed.methods.own import Space
+
+_FORM = re.compile(r"pfllib:(?P<folder>[^#]+)#(?P<method>[\w.-]+)")
+MODEL = "author:"  # before the name of a network of the author's
+# Flag of the author's parser → what sets it. Parsers have one of several names for some.
+SET_BY = {
+    "algorithm": "method",
+    "dataset": "data.dataset",
+    "num_classes": "data.dataset",
+    "num_clients": "data.split",
+    "device": "runtime.gpu_fraction",
+    "global_rounds": "federation.rounds",
+    "join_ratio": "federation.participation",
+    "eval_gap": "federation.eval_every",
+    "batch_size": "local.batch_size",
+    "local_learning_rate": "local.lr",
+    "local_epochs|local_steps": "local.epochs",
+    "model|model_family": "model.name",
+}
+REPEATS = ("times", "prev")  # flags that repeat the whole run
+TAKEN = {  # fields beside these that a run of an author's engine may set
+    *(f"data.{name}" for name in ("root", "download", "pool", "local_test", "samples", "split_args")),
+    *("runtime.execution", "runtime.actors", "runtime.clients_per_actor", "runtime.threads"),
+    *("runtime.checkpoint_every", "runtime.keep_checkpoints", "runtime.max_restarts"),
+    *("runtime.author_python", *SET_BY.values()),
+}
+SHAPES: dict[tuple[int, ...], str] = {
+    (1, 28, 28): "mnist",
+    (3, 32, 32): "cifar10",
+}  # shape of an image → what names of data sets hold
+KINDS: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "bool": (bool,), "str": (str,)}
+
+
+def is_authors(name: str) -> bool:
+    """Return whether a method's name is that of an author's engine, such as "pfllib:PFLlib#FedAvg"."""
+    return _FORM.fullmatch(name) is not None
+
+
+@dataclass(frozen=True)
+class AuthorsMethod:
+    """A method of an author's checkout.
+
+    Attributes:
+        name: Its name in the configuration.
+        root: Where the checkout lies, if not where the name says; a run that is resumed has recorded it.
+    """
+
+    name: str
+    root: str = ""
+
+    @property
+    def method(self) -> str:
+        """The author's name for the method."""
+        return self._part("method")
+
+    def _part(self, part: str) -> str:
+        found = _FORM.fullmatch(self.name)
+        assert found is not None
+        return found[part]
+
+    @functools.cached_property
+    def checkout(self) -> Checkout:
+        """The author's files, read and not executed."""
+        checkout = Checkout(Path(self.root or self._part("folder")).expanduser().absolute())
+        if checkout.family.name != "pfllib":
+            raise UsageError(f"{self.name}: {checkout.folder} is of the family {checkout.family.name}")
+        return checkout
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        """The SHA-256 of all Python files of the checkout together, as `raffed adopt` shows it."""
+        return hashlib.sha256(json.dumps(self.checkout.hashes, sort_keys=True).encode()).hexdigest()
+
+    def check_trusted(self) -> None:
+        """Raise an UntrustedCodeError unless the user has named the method, or has trusted this very code."""
+        if not gate.is_said(self.name):
+            gate.check_trusted(self.name, None, {"engine": self.sha256})
+
+    package = ""
+    space: Space | None = None
+
+    @property
+    def title(self) -> str:
+        """Name in tables."""
+        return f"{self.method} ({self.source})"
+
+    @property
+    def source(self) -> str:
+        """The name of the checkout's folder."""
+        return Path(self.root or self._part("folder")).expanduser().absolute().name
+
+    @property
+    def idea(self) -> str:
+        """One line about it."""
+        return "an author's own engine, executed as it is"
+
+    def check_found(self) -> None:
+        """Raise a UsageError unless the main file knows the method and its server is released."""
+        methods = {method.name: method for method in self.checkout.methods() if method.server}
+        if self.method not in methods:
+            raise UnknownNameError(f"method of {self.checkout.main}", self.method, methods)
+
+    def described(self) -> Described:
+        """Return the flags of the author's parser as arguments."""
+        flags = self.flags.items()
+        known = [Declaration(name, flag.kind, flag.default, choices=flag.choices) for name, flag in flags]
+        return Described(known, "", "")
+
+    def load(self) -> Factory:
+        """Refuse: there is no factory."""
+        raise UsageError(
+            f"{self.name} is an author's whole engine; only run, resume, compare and report take it"
+        )
+
+    def make(self, given: Mapping[str, Value]) -> Method:
+        """Refuse: there is no method of raffed's."""
+        return self.load()(**given)
+
+    @functools.cached_property
+    def flags(self) -> dict[str, AuthorFlag]:
+        """The options of the author's parser by their long names."""
+        return {max(flag.names, key=len).lstrip("-"): flag for flag in self.checkout.flags()}
+
+    def flag_of(self, field: str) -> str:
+        """Return the flag of the author's parser that stands for a field of the configuration."""
+        named = [name for names, where in SET_BY.items() if where == field for name in names.split("|")]
+        known = [name for name in named if name in self.flags]
+        if not known:
+            raise UsageError(f"{self.checkout.main}: its parser has no flag {' or '.join(named)} for {field}")
+        return known[0]
+
+    @functools.cached_property
+    def traps(self) -> dict[str, list[str]]:
+        """The traps of the checkout with their places."""
+        return {key: [str(place) for place in places] for key, places in traps_of(self.checkout).items()}
+
+    def _in_server(self, trap: str) -> bool:
+        """Return whether the file of the method's server has a trap."""
+        server = next(method.server for method in self.checkout.methods() if method.name == self.method)
+        shown = self.checkout.sources[str(server)].shown
+        return any(place.rpartition(":")[0] == shown for place in self.traps.get(trap, []))
+
+    @property
+    def ahead(self) -> int:
+        """How many rounds of training the model scored in the first iteration contains, 0 or 1."""
+        return int(self._in_server("scored-after"))
+
+    def default_model(self, args: Mapping[str, Value]) -> str:
+        """Return the name of the network in a configuration that names none."""
+        flag = self.flag_of("model.name")
+        return MODEL + str(args.get(flag, ast.literal_eval(self.flags[flag].default)))
+
+    def check(self, config: RunConfig) -> None:
+        """Refuse what can be refused before the data are read.
+
+        Raises:
+            UsageError: The engine cannot be executed or resumed, or does not have a setting.
+        """
+        self.check_found()
+        checkout = self.checkout
+        if lost := checkout.files():
+            raise UsageError(
+                f"{checkout.folder}: the release lacks {', '.join(map(_at, lost))}; ask its author for them"
+            )
+        lacking = [] if config.runtime.author_python else checkout.packages()
+        if lacking:
+            names = " ".join(missing.name for missing in lacking)
+            raise UsageError(
+                f"{self.name} imports {', '.join(map(_at, lacking))}, not installed here; install "
+                f"{names}, or give --author-python with an interpreter that has them"
+            )
+        if self._in_server("carried-over"):
+            raise UsageError(
+                f"{self.name}: a local variable lives from round to round ({self.traps['carried-over'][0]}), "
+                "so the run could not be resumed exactly; run the author's command itself"
+            )
+        self._check_fields(config)
+        self._check_args(config.args)
+
+    def _check_fields(self, config: RunConfig) -> None:
+        usual = {name: asdict(kind()) for name, kind in SECTIONS.items()}
+        given = {name: asdict(getattr(config, name)) for name in SECTIONS}
+        refused = [
+            f"{section}.{field}"
+            for section, fields in given.items()
+            for field, value in fields.items()
+            if value != usual[section][field] and f"{section}.{field}" not in TAKEN | {"data.split"}
+        ]
+        refused += ["loss"] if config.loss else []
+        if refused:
+            raise UsageError(
+                f"{self.name}: raffed would have to do {', '.join(refused)} inside the author's loop; leave "
+                "them out"
+            )
+        if not config.model.name.startswith(MODEL):
+            raise UsageError(
+                f"model.name = {config.model.name!r}: {self.name} has networks of its own; give --model "
+                f"{self.default_model({})}"
+            )
+        if config.local.epochs != int(config.local.epochs):
+            raise UsageError(f"local.epochs = {config.local.epochs}: the author's engine takes whole epochs")
+
+    def _check_args(self, args: Mapping[str, Value]) -> None:
+        model = self.flag_of("model.name")
+        for name, value in args.items():
+            flag = self.flags.get(name)
+            if flag is None:
+                raise UnknownNameError(f"flag of {self.checkout.main}", name, self.flags)
+            field = next((where for names, where in SET_BY.items() if name in names.split("|")), "")
+            if name in REPEATS:
+                raise UsageError(f"--set {name}: repeats are runs with seeds; give --seeds")
+            if field and name not in (model, "dataset"):
+                raise UsageError(f"--set {name}: {field} sets it; leave it out")
+            wrong = not isinstance(value, KINDS.get(flag.kind, (bool,))) or (
+                flag.kind in ("int", "float") and isinstance(value, bool)
+            )
+            if wrong or (flag.choices and str(value) not in flag.choices):
+                wanted = " or ".join(flag.choices) or flag.kind
+                raise UsageError(
+                    f"--set {name}={value}: it must be {wanted}; the author's default is {flag.default}"
+                )
+            if value is False:
+                raise UsageError(
+                    f"--set {name}=false: the author's parser reads every text as true; the author's default "
+                    f"is {flag.default}, so leave it out"
+                )
+
+    def dataset_name(self, shape: Sequence[int], args: Mapping[str, Value]) -> str:
+        """Return the name that the author's code must find in its flag for data of a shape.
+
+        Raises:
+            UsageError: Main file and shape do not say it, and `--set dataset=NAME` is missing.
+        """
+        if "dataset" in args:
+            return str(args["dataset"])
+        tested = {
+            str(node.left.value)
+            for node in self.checkout.entry.all(ast.Compare)
+            if isinstance(node.left, ast.Constant) and last_name(node.comparators[0]) == "dataset"
+        }
+        fitting = sorted(name for name in tested if name.lower() == SHAPES.get(tuple(shape)))
+        if not fitting:
+            raise UsageError(
+                f"{self.name} chooses networks by the data's name ({', '.join(sorted(tested))}), and inputs "
+                f"of the shape {list(shape)} have none; give --set dataset=NAME"
+            )
+        return fitting[0]
+
+    def command(self, config: RunConfig, clients: int, classes: int, shape: Sequence[int]) -> list[str]:
+        """Return the flags of a run, in the order of the author's parser."""
+        values: dict[str, Value] = {
+            "method": self.method,
+            "data.split": clients,
+            "runtime.gpu_fraction": "cuda" if config.runtime.gpu_fraction else "cpu",
+            "federation.rounds": config.federation.rounds - self.ahead,
+            "federation.participation": config.federation.participation,
+            "federation.eval_every": config.federation.eval_every,
+            "local.batch_size": config.local.batch_size,
+            "local.lr": config.local.lr,
+            "local.epochs": int(config.local.epochs),
+            "model.name": config.model.name.removeprefix(MODEL),
+        }
+        given = {self.flag_of(field): value for field, value in values.items()}
+        given |= {"num_classes": classes, **({"seed": config.seed} if "seed" in self.flags else {})}
+        given |= {**config.args, "dataset": self.dataset_name(shape, config.args)}
+        words: list[str] = []
+        for name, flag in self.flags.items():
+            if name in given:
+                value = given[name]
+                words += [f"--{name}", *([] if flag.kind == "store_true" else [_word(value)])]
+        return words
+
+
+def _word(value: Value) -> str:
+    return value if isinstance(value, str) else "True" if value is True else json.dumps(value)
+
+
+def _at(missing: object) -> str:
+    return f"{missing.name} ({missing.place})"  # type: ignore[attr-defined]

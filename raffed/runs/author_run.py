@@ -1,0 +1,423 @@
+"""A run of an author's engine: a process executes it, and its scores and state become an ordinary run folder.
+
+Nothing of the author's is imported here. The process gets a folder of its own below the run's, a copy of the
+sources there, and an environment without tokens. That is tidiness and no sandbox: it has the user's rights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import raffed.adopted
+from raffed.config.run import RunConfig
+from raffed.config.sections import Model
+from raffed.data.importers.pfllib import DividedData, export
+from raffed.errors import RaffedError, RunFolderError, UsageError
+from raffed.methods.authors import AuthorsMethod
+from raffed.own import gate
+from raffed.results.files import file_sha256, sync_folder
+from raffed.results.lock import held, make_folder
+from raffed.results.metric import Metric, Row
+from raffed.results.metrics import DOWNLOADED_ACCURACY, PERSONAL_ACCURACY, TRAINING_LOSS
+from raffed.results.runfile import folder_name, read_run
+from raffed.results.segments import up_to
+from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256
+from raffed.runs.checkpoint import client_states_sha256
+from raffed.runs.code_record import changes, engine_of, engine_record
+from raffed.runs.events import RoundEvent
+from raffed.runs.folder import check_free
+from raffed.runs.folder_place import written
+from raffed.runs.integrity import PARTITION, check_drawn, check_file, check_partition, check_rows
+from raffed.runs.record import RunRecord, new_run, new_segment
+from raffed.runtime.setup import Setup, prepare_run
+
+PLACE, LOG, STATE = "engine", "engine.log", "engine-{:06}.pt"
+# All that the process gets of this one's environment
+HANDED = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LANG",
+    "LC_ALL",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+)
+Event = Mapping[str, Any]
+
+
+def author_events(
+    config: RunConfig, path: Path, resumed: bool, stop: Callable[[], bool], begun: Callable[[], None] | None
+) -> Generator[RoundEvent, None, None]:
+    """Execute a run of an author's engine in a local folder, and yield the event of each round.
+
+    The arguments are those of `raffed.runs.run.run_events`.
+
+    Raises:
+        UsageError: Something is refused before any process starts.
+        RaffedError: The author's code failed.
+    """
+    engine = engine_of(read_run(path), config.method) if resumed else AuthorsMethod(config.method)
+    engine.check(config)
+    engine.check_trusted()
+    # The partition and everything about the data are those of any method
+    setup = prepare_run(replace(config, method="fedavg", args={}, model=Model()), begun)
+    command = engine.command(config, setup.partition.num_clients, setup.dataset.num_classes, _shape(setup))
+    check_partition_fits(engine, config, setup)
+    gate.trust([engine.sha256])
+    with held(path), written(path):
+        folder = AuthorFolder.opened(path, config, setup, engine, command, resumed)
+        try:
+            with contextlib.closing(folder.rounds(stop)) as events:
+                yield from events
+        except (KeyboardInterrupt, GeneratorExit):
+            folder.record.write({"state": "stopped", "error": "interrupted"})
+            raise
+        except BaseException as error:
+            folder.record.write({"state": "failed", "error": str(error)})
+            raise
+
+
+def check_partition_fits(engine: AuthorsMethod, config: RunConfig, setup: Setup) -> None:
+    """Refuse a partition that the engine cannot hold.
+
+    Raises:
+        UsageError: A client has no test samples, or fewer training samples than a batch where the engine
+            drops the last batch, or the data come in stages.
+    """
+    partition, batch = setup.partition, config.local.batch_size
+    where = f"split {config.data.split}: {engine.name}"
+    if partition.stages is not None:
+        raise UsageError(f"{where} reads its data once, and these come in stages; use another split")
+    untested = [client for client, rows in enumerate(partition.test) if not len(rows)]
+    if untested:
+        raise UsageError(
+            f"{where} scores every client on its own test samples, and client {untested[0]} has none; give "
+            "--local-test 0.2"
+        )
+    drops = engine.traps.get("last-batch-dropped", [])
+    small = [client for client, rows in enumerate(partition.train) if len(rows) < batch]
+    if drops and small:
+        raise UsageError(
+            f"{where} drops the last batch ({drops[0]}), so client {small[0]} with "
+            f"{len(partition.train[small[0]])} samples would train on nothing; give --batch-size of at most "
+            f"{min(len(rows) for rows in partition.train)}"
+        )
+
+
+def _shape(setup: Setup) -> tuple[int, ...]:
+    return tuple(setup.dataset.x.shape[1:])
+
+
+@dataclass
+class AuthorFolder:
+    """The folder of a run of an author's engine, while the run is executed.
+
+    Attributes:
+        record: Its run.json.
+        done: Rounds that are complete.
+    """
+
+    path: Path
+    config: RunConfig
+    setup: Setup
+    engine: AuthorsMethod
+    command: Sequence[str]
+    record: RunRecord
+    writer: MetricsWriter
+    done: int
+
+    @staticmethod
+    def opened(
+        path: Path,
+        config: RunConfig,
+        setup: Setup,
+        engine: AuthorsMethod,
+        command: Sequence[str],
+        resumed: bool,
+    ) -> AuthorFolder:
+        """Open a folder anew, or at its last checkpoint."""
+        if resumed:
+            contents = read_run(path)
+            check_partition(path, contents, setup.partition)
+            check_drawn(path, contents, setup.partition, _split(config))
+            done = contents["rounds_done"]
+            code = [engine_record(engine)]
+            contents["segments"] = [*up_to(contents["segments"], done), new_segment(done)]
+            if changed := changes(contents["code"], code):
+                contents["segments"][-1]["accepted"], contents["code"] = changed, code
+        else:
+            check_free(path, config)
+            contents, done = _contents(config, setup, engine, command), 0
+            make_folder(path)
+        record = RunRecord(path, contents)
+        record.write({"state": "running", "error": None})
+        about = contents["run_id"], config.method, setup.dataset.name, config.data.split, config.seed
+        writer = MetricsWriter(path, *about, record.add_files)
+        writer.drop_after(done if resumed else -1)
+        setup.partition.save(path / PARTITION)
+        record.add_files({PARTITION: file_sha256(path / PARTITION)})
+        return AuthorFolder(path, config, setup, engine, command, record, writer, done)
+
+    def rounds(self, stop: Callable[[], bool]) -> Generator[RoundEvent, None, None]:
+        """Execute the remaining rounds, and write down how they ended."""
+        total, ahead = self.config.federation.rounds, self.engine.ahead
+        state = self._checked_state()
+        with self._process() as process:
+            process.say(self._order(state))
+            ready = process.hear("ready")
+            if ready["rounds"] != total + 1 - ahead:
+                raise RaffedError(
+                    f"the author's loop has {ready['rounds']} rounds, and not {total + 1 - ahead}"
+                )
+            self.record.contents["engine"].update(server=ready["server"], versions=ready["versions"])
+            halted = False
+            while self.done < total and not halted:
+                heard = process.hear("round")
+                number = heard["index"] + ahead
+                self.writer.add(rows_of(number, heard))
+                if number == 0:
+                    process.say({"do": "go"})
+                    continue
+                self._checkpoint(number, heard, process)
+                yield event_of(number, total, heard)
+                halted = stop()
+                process.say({"do": "stop" if halted and number < total else "go"})
+            process.hear("end")
+        shutil.rmtree(self.path / PLACE, ignore_errors=True)
+        if self.done < total:
+            self.record.write({"state": "stopped", "error": None})
+        else:
+            self._finish()
+
+    def _order(self, state: Path | None) -> dict[str, Any]:
+        """Return what the process is told to execute, in a fresh folder with the data of the clients."""
+        checkout, family = self.engine.checkout, self.engine.checkout.family
+        main, place = checkout.named(checkout.main), self.path / PLACE
+        shutil.rmtree(place, ignore_errors=True)
+        name = self.command[self.command.index("--dataset") + 1]
+        data, partition = self.setup.dataset, self.setup.partition
+        pools = {"train": (data.x, data.y), "test": (data.x_test, data.y_test)}
+        lists = partition.train, partition.test, partition.test_pool
+        divided = DividedData.of(pools, *lists, data.num_classes, self.config.data.split, data.max_value)
+        export(divided, f"pfllib:{(place / main).parents[1] / 'dataset' / name}")
+        return {
+            "source": str(checkout.folder),
+            "target": str(place),
+            "files": checkout.hashes,
+            "main": main,
+            "flags": list(self.command),
+            "servers": family.servers,
+            "tests": ["test_metrics", "train_metrics"],
+            "rounds": self.engine.flag_of("federation.rounds"),
+            "packages": [missing.name for missing in checkout.packages()],
+            "seed": self.config.seed,
+            "threads": self.config.runtime.threads,
+            "state": None if state is None else str(state),
+            "done": self.done + 1 - self.engine.ahead if self.done else 0,
+        }
+
+    @contextlib.contextmanager
+    def _process(self) -> Iterator[EngineProcess]:
+        """Yield the process, which is ended with the block."""
+        environment = {name: os.environ[name] for name in HANDED if name in os.environ}
+        threads = str(self.config.runtime.threads)
+        environment |= {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+        environment |= {
+            "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"
+        }  # engines read back whole models of their own
+        python = self.config.runtime.author_python or sys.executable
+        with (self.path / LOG).open("ab") as log:
+            try:
+                process = subprocess.Popen(
+                    [python, str(Path(raffed.adopted.__file__).with_name("driver.py"))],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    env=environment,
+                    text=True,
+                    start_new_session=True,  # Ctrl-C stops after the round, as for every run
+                )
+            except OSError as error:
+                raise UsageError(
+                    f"{python} cannot be started ({error.strerror}); give another --author-python"
+                ) from error
+        try:
+            yield EngineProcess(process, self.path / LOG)
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            process.communicate()
+
+    def _checked_state(self) -> Path | None:
+        """Return the checkpoint from which the run goes on: a pickle, so only one of this account's."""
+        if not self.done:
+            return None
+        name, contents = STATE.format(self.done), self.record.contents
+        check_file(self.path, name, self.record.files, "put it back, or start the run anew")
+        sha256 = self.record.files[name]
+        if contents["engine"].get("signature") != gate.signature(sha256):
+            raise RunFolderError(
+                f"{self.path / name}: another account wrote this checkpoint, and reading it would execute "
+                "what it says; start the run anew"
+            )
+        return self.path / name
+
+    def _checkpoint(self, number: int, heard: Event, process: EngineProcess) -> None:
+        """Write the rows and the state of a round. Until run.json names it, the one before counts."""
+        name = STATE.format(number)
+        process.say({"do": "save", "place": str(self.path / name)})
+        left = process.hear("saved")["left"]
+        sync_folder(self.path)
+        sha256 = file_sha256(self.path / name)
+        self.writer.flush()
+        before = [file for file in self.record.files if file.startswith("engine-")]
+        for file in before:
+            del self.record.files[file]
+        self.record.files[name] = sha256
+        about = self.record.contents["engine"]
+        hashes = [*about.get("round_hashes", [])[: number - 1], heard["state"]]
+        about.update(signature=gate.signature(sha256), not_saved=left, round_hashes=hashes)
+        self.record.write({"rounds_done": number})
+        for file in before:
+            (self.path / file).unlink(missing_ok=True)
+        self.done = number
+
+    def _finish(self) -> None:
+        """Mark the run as finished."""
+        check_rows(self.path, self.done)
+        self.writer.join()
+        hashes = self.record.contents["engine"]["round_hashes"]
+        self.record.write(
+            {
+                "state": "finished",
+                "hashes": {
+                    "weights": hashes[-1],
+                    "vaults": client_states_sha256({}),
+                    "metrics": rows_sha256(read_metrics(self.path)),
+                },
+                "round_hashes": hashes,
+            }
+        )
+
+
+@dataclass
+class EngineProcess:
+    """The process that executes the author's code, and the file with what that prints."""
+
+    process: subprocess.Popen[str]
+    log: Path
+
+    def say(self, order: Mapping[str, Any]) -> None:
+        """Send an order or a command. A process that has ended is noticed by `hear`."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(json.dumps(order) + "\n")
+            self.process.stdin.flush()
+
+    def hear(self, event: str) -> Event:
+        """Return the next event, which must be of this kind.
+
+        Raises:
+            RaffedError: The author's code failed or ended.
+        """
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        heard: dict[str, Any] = json.loads(line) if line else {"event": "ended"}
+        if heard["event"] == event:
+            return heard
+        why = heard.get("text") or f"it reported {heard['event']!r} in place of {event!r}"
+        raise RaffedError(f"the author's code did not go on: {why}; what it printed is in {self.log}")
+
+
+def _split(config: RunConfig) -> Any:
+    from raffed.data.splits import parse_split
+
+    return parse_split(config.data.split, config.data.split_args)
+
+
+def _contents(config: RunConfig, setup: Setup, engine: AuthorsMethod, command: Sequence[str]) -> Any:
+    """Return the first run.json: that of any method on these data, with what the author's engine is."""
+    contents, identity = new_run(setup), config.identity()
+    checkout, started = engine.checkout, contents["run_id"].rpartition("-")[2]
+    return {
+        **contents,
+        "run_id": f"{folder_name(config.method)}-{config.seed}-{identity[:8]}-{started}",
+        "config": config.as_dict(),
+        "identity": identity,
+        "method_revision": 1,
+        "effective": {},
+        "title": engine.title,
+        "code": [engine_record(engine)],
+        "engine": {
+            "family": checkout.family.name,
+            "commit": checkout.commit(),
+            "licence": checkout.licence(),
+            "flags": list(command),
+            "traps": engine.traps,
+        },
+    }
+
+
+# Scores of the author's functions as rows.
+
+
+def rows_of(number: int, heard: Event) -> list[Row]:
+    """Return the rows of an iteration, whose scored model contains `number` rounds of training.
+
+    What an engine's plain test scores is the personal model, unless a second test scores that.
+    """
+    scores: list[Event] = heard["scores"]
+    trained = [score for score in scores if score["name"].startswith("train")]
+    tests = {score["name"]: score for score in scores if score["name"].startswith("test")}
+    loss = _weighted(trained[-1]) if trained else math.nan
+    rows = [TRAINING_LOSS.row(number, loss, n=_samples(trained), seconds=heard["seconds"])]
+    for name, score in tests.items():
+        plain = name == "test_metrics" and len(tests) > 1
+        rows += _accuracies(number, DOWNLOADED_ACCURACY if plain else PERSONAL_ACCURACY, score)
+    return rows
+
+
+def _accuracies(number: int, metric: Metric, score: Event) -> Iterator[Row]:
+    """Yield each client's accuracy and the plain mean. The mean by samples follows from the rows."""
+    values = [correct / n for correct, n in zip(score["correct"], score["n"], strict=True)]
+    for client, n, value in zip(score["ids"], score["n"], values, strict=True):
+        yield metric.row(number, value, client=int(client), n=int(n))
+    yield metric.row(number, sum(values) / len(values), n=len(values))
+
+
+def _weighted(score: Event) -> float:
+    return math.fsum(score["correct"]) / math.fsum(score["n"])
+
+
+def _samples(scores: Sequence[Event]) -> int | None:
+    return int(sum(scores[-1]["n"])) if scores else None
+
+
+def event_of(number: int, total: int, heard: Event) -> RoundEvent:
+    """Return the event of a round."""
+    rows = rows_of(number, heard)
+    means = [row.value for row in rows if row.metric == "accuracy" and row.client is None]
+    return RoundEvent(
+        round=number,
+        rounds=total,
+        loss=rows[0].value,
+        accuracy=None,
+        personal=means[-1] if means else None,
+        participants=heard["participants"],
+        bytes_up=0,
+        bytes_down=0,
+        seconds=heard["seconds"],
+    )

@@ -1,0 +1,140 @@
+"""Compare the state of an author's engine in three forms: unhooked, stepped, and killed and resumed.
+
+Every form is a process of its own, in the same folder, because states hold names of files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from raffed.adopted.checkout import Checkout
+
+HERE = Path(__file__).parent
+DRIVER = HERE.parents[1] / "raffed" / "adopted" / "driver.py"
+ENVIRONMENT = {
+    "PATH": os.environ["PATH"],
+    "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "0",
+}
+
+
+@dataclass
+class Proof:
+    """One method of a checkout, with its flags but the number of rounds.
+
+    Attributes:
+        checkout: The author's files.
+        data: A folder of PFLlib's with the clients' samples.
+        flags: The flags.
+        work: An empty folder.
+    """
+
+    checkout: Checkout
+    data: Path
+    flags: Sequence[str]
+    work: Path
+
+    @property
+    def _main(self) -> str:
+        return self.checkout.named(self.checkout.main)
+
+    def _fresh(self) -> Path:
+        """Return the folder of a process: the same for all, because states hold names of files."""
+        place = self.work / "engine"
+        shutil.rmtree(place, ignore_errors=True)
+        dataset = self.flags[self.flags.index("--dataset") + 1]
+        shutil.copytree(self.data, (place / self._main).parents[1] / "dataset" / dataset)
+        return place
+
+    def unhooked(self, last: int) -> str:
+        """Return the hash at the end of the main file with this number of rounds, without any hook."""
+        place = self._fresh()
+        for name in self.checkout.hashes:
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(self.checkout.folder / name, place / name)
+        words = [str(HERE / "unhooked.py"), str(DRIVER), str(place), self._main, self.checkout.family.servers]
+        flags = ["0", "--", *self.flags, "--global_rounds", str(last)]
+        done = subprocess.run(
+            [sys.executable, *words, *flags], env=ENVIRONMENT, capture_output=True, text=True, check=False
+        )
+        found = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("digest ")]
+        assert found, done.stderr[-2000:]
+        return found[0]
+
+    def stepped(
+        self, last: int, *, done: int = 0, state: Path | None = None, kill: int | None = None
+    ) -> dict[int, str]:
+        """Return iteration → hash of a process that is stepped, and killed after one of them.
+
+        The state after each iteration lies in `work`/INDEX.pt.
+        """
+        order = {
+            "source": str(self.checkout.folder),
+            "target": str(self._fresh()),
+            "files": self.checkout.hashes,
+            "main": self._main,
+            "flags": [*self.flags, "--global_rounds", str(last)],
+            "servers": self.checkout.family.servers,
+            "tests": ["test_metrics", "train_metrics"],
+            "rounds": "global_rounds",
+            "packages": [],
+            "seed": 0,
+            "threads": 1,
+            "state": None if state is None else str(state),
+            "done": done,
+        }
+        found: dict[int, str] = {}
+        with (self.work / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, str(DRIVER)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=ENVIRONMENT,
+                text=True,
+            )
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        def say(said: object) -> None:
+            process.stdin.write(json.dumps(said) + "\n")
+            process.stdin.flush()
+
+        say(order)
+        for line in process.stdout:
+            event = json.loads(line)
+            assert event["event"] != "failed", event["text"] + (self.work / "log").read_text()[-2000:]
+            if event["event"] == "round":
+                found[event["index"]] = event["state"]
+                say({"do": "save", "place": str(self.work / f"{event['index']}.pt")})
+                process.stdout.readline()
+                if kill == event["index"]:
+                    process.send_signal(signal.SIGKILL)
+                    break
+                say({"do": "go"})
+        process.communicate()
+        return found
+
+    def check(self, last: int = 2) -> None:
+        """Compare all three forms after each iteration up to the last.
+
+        Raises:
+            AssertionError: Two hashes differ.
+        """
+        whole = self.stepped(last)
+        assert sorted(whole) == list(range(last + 1))
+        for index in range(last + 1):
+            assert self.unhooked(index) == whole[index], f"unhooked, iteration {index}"
+        for index in range(last):
+            shutil.copyfile(self.work / f"{index}.pt", self.work / "kept.pt")
+            again = self.stepped(last, done=index + 1, state=self.work / "kept.pt", kill=index + 1)
+            assert again == {index + 1: whole[index + 1]}, f"resumed after iteration {index}"

@@ -1,0 +1,323 @@
+"""A run of an author's engine: as the unhooked file, resumed to the same bits, in an ordinary folder."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from raffed.adopted.checkout import Checkout
+from raffed.config.run import RunConfig
+from raffed.data.importers.pfllib import write_pfllib
+from raffed.errors import RaffedError, UsageError
+from raffed.own import gate
+from raffed.results.by_samples import by_samples
+from raffed.results.runfile import read_run
+from raffed.results.writer import read_metrics
+from raffed.runs.run import resume, run
+from tests.adopted import engine
+from tests.adopted.proof import DRIVER, Proof
+
+RUN = {
+    "data": {"dataset": "digits", "split": "iid:4", "local_test": 0.2},
+    "model": {"name": "author:Line"},
+    "local": {"epochs": 1, "batch_size": 16, "lr": 0.1},
+    "federation": {"rounds": 3, "participation": 0.75},
+    "args": {"dataset": "digits"},
+}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    return engine.written(tmp_path / "Engine")
+
+
+def config(checkout: Path, method: str = "FedX", **changes: object) -> RunConfig:
+    """Return a run of the engine. `changes` name section__field."""
+    made = RunConfig.from_dict({**RUN, "method": f"pfllib:{checkout}#{method}"})
+    return made.changed({name.replace("__", "."): value for name, value in changes.items()})
+
+
+def samples(folder: Path) -> Path:
+    """Write the samples of four clients of different sizes."""
+    draw = np.random.default_rng(0)
+    parts = [
+        [(draw.random((n, 1, 8, 8), np.float32), draw.integers(0, 10, n)) for n in sizes]
+        for sizes in ((30, 35, 40, 45), (10, 11, 12, 13))
+    ]
+    folder.mkdir()
+    write_pfllib(folder, *parts, 10, "iid:4")
+    return folder
+
+
+FLAGS = ["--dataset", "digits", "--num_clients", "4", "--join_ratio", "0.75", "--device", "cpu"]
+
+
+@pytest.mark.parametrize("method", ["FedX", pytest.param("FedY", marks=pytest.mark.more)])
+def test_whole_state_equals_unhooked_file_and_survives_kills(
+    method: str, checkout: Path, tmp_path: Path
+) -> None:
+    flags = [*FLAGS, "--algorithm", method]
+    (tmp_path / "work").mkdir()
+    Proof(Checkout(checkout), samples(tmp_path / "data"), flags, tmp_path / "work").check(last=1)
+
+
+PUBLISHED = {  # what a checkout is called → its methods with the flags of a small run
+    "PFLlib": [
+        *(
+            (name, ["--model", "DNN", "--dataset", "RAFFED_MNIST"])
+            for name in ("FedAvg", "SCAFFOLD", "FedProto")
+        ),
+        *((name, ["--model", "DNN", "--dataset", "RAFFED_MNIST"]) for name in ("FedDBE", "FedPAC", "FedRep")),
+        *((name, ["--model", "DNN", "--dataset", "RAFFED_MNIST"]) for name in ("Ditto", "FedProx")),
+    ],
+    "DBE": [("FedDBE", ["--model", "dnn", "--dataset", "RAFFED_mnist"])],
+    "FedTGP": [("FedTGP", ["--model_family", "HCNNs8", "--dataset", "RAFFED_MNIST"])],
+    "FedFew": [("FedFewS", ["--model", "DNN", "--dataset", "RAFFED_MNIST"])],
+}
+CHECKOUTS = "RAFFED_CHECKOUTS"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHECKOUTS not in os.environ, reason=f"{CHECKOUTS} names no folder of checkouts")
+@pytest.mark.parametrize(
+    ("folder", "method", "flags"), [(name, *one) for name, all in PUBLISHED.items() for one in all]
+)
+def test_published_engines(folder: str, method: str, flags: list[str], tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    parts = [
+        [(draw.random((n, 1, 28, 28), np.float32), draw.integers(0, 10, n)) for n in sizes]
+        for sizes in ((60, 65, 70, 75), (30, 30, 30, 30))
+    ]
+    for place in ("data", "work"):
+        (tmp_path / place).mkdir()
+    write_pfllib(tmp_path / "data", *parts, 10, "iid:4")
+    ratio = "1.0" if method == "FedFewS" else "0.75"  # it fails with fewer clients and NumPy above 1.23
+    more = ["--num_clients", "4", "--join_ratio", ratio, "--device", "cpu", "--algorithm", method]
+    found = Checkout(Path(os.environ[CHECKOUTS]) / folder)
+    Proof(found, tmp_path / "data", [*flags, *more], tmp_path / "work").check()
+
+
+def test_rows_are_what_the_engine_prints(checkout: Path, tmp_path: Path) -> None:
+    result = run(config(checkout, federation__eval_every=2), tmp_path / "run")
+    assert result.state == "finished"
+    printed = re.findall(r"Test Accuracy: ([\d.]+)", (tmp_path / "run" / "engine.log").read_text())
+    rows = result.to_pandas()
+    scores = rows[(rows["metric"] == "accuracy") & rows["client"].notna()]
+    # Iteration i is scored before its training, so its model contains i rounds; every second one is scored
+    assert sorted(scores["round"].unique()) == [0, 2]
+    correct = (scores["value"] * scores["n"]).groupby(scores["round"]).sum()
+    weighted = correct / scores.groupby("round")["n"].sum()
+    assert weighted.tolist() == pytest.approx([float(text) for text in printed], abs=1e-6)
+    means = by_samples(result.metrics)
+    assert means[means["round"] == 2]["value"].tolist() == pytest.approx([float(printed[1])], abs=1e-6)
+    assert sorted(rows[rows["metric"] == "loss"]["round"]) == [0, 1, 2, 3]
+
+
+def test_engine_that_scores_after_training_counts_one_more(checkout: Path, tmp_path: Path) -> None:
+    result = run(config(checkout, "FedY", federation__rounds=2), tmp_path / "run")
+    rows = result.to_pandas()
+    assert sorted(rows["round"].unique()) == [1, 2]
+    means = rows[(rows["metric"] == "accuracy") & rows["client"].isna()]
+    assert set(means["model"]) == {"global", "personal"}
+    assert result.personalization == pytest.approx((1 + 2 + 3 + 4) / 16)
+    assert read_run(tmp_path / "run")["engine"]["not_saved"] == ["rule"]
+
+
+def test_run_file_says_what_was_executed(checkout: Path, tmp_path: Path) -> None:
+    before = Checkout(checkout).hashes
+    run(config(checkout, args__mu=0.25), tmp_path / "run")
+    about = read_run(tmp_path / "run")
+    assert about["title"] == "FedX (Engine)"
+    [code] = about["code"]
+    assert code["role"] == "engine"
+    assert code["files"] == before == Checkout(checkout).hashes
+    said = about["engine"]
+    assert said["licence"] == "MIT"
+    assert said["family"] == "pfllib"
+    assert set(said["versions"]) == {"python", "torch", "numpy"}
+    assert "last-batch-dropped" in said["traps"]
+    flags = dict(zip(said["flags"][::2], said["flags"][1::2], strict=True))
+    assert flags == {
+        "--algorithm": "FedX",
+        "--dataset": "digits",
+        "--num_classes": "10",
+        "--num_clients": "4",
+        "--device": "cpu",
+        "--global_rounds": "3",
+        "--join_ratio": "0.75",
+        "--eval_gap": "1",
+        "--batch_size": "16",
+        "--local_learning_rate": "0.1",
+        "--local_epochs": "1",
+        "--model": "Line",
+        "--mu": "0.25",
+    }
+
+
+def stopped(checkout: Path, folder: Path) -> Path:
+    """Return a run that was stopped after its first round."""
+    assert run(config(checkout), folder, stop=lambda: True).state == "stopped"
+    return folder
+
+
+def test_stopped_run_goes_on_to_the_same_bits(checkout: Path, tmp_path: Path) -> None:
+    whole = run(config(checkout), tmp_path / "whole")
+    rounds: list[int] = []
+    again = resume(stopped(checkout, tmp_path / "run"), watch=lambda event: rounds.append(event.round))
+    assert rounds == [2, 3]
+    assert again.hashes == whole.hashes
+    assert read_run(tmp_path / "run")["round_hashes"] == read_run(tmp_path / "whole")["round_hashes"]
+    assert not (tmp_path / "run" / "engine").exists()
+    assert [path.name for path in (tmp_path / "run").glob("*.pt")] == ["engine-000003.pt"]
+
+
+@pytest.mark.slow
+def test_killed_command_goes_on_to_the_same_bits(checkout: Path, tmp_path: Path) -> None:
+    words = ["--method", f"pfllib:{checkout}#FedX", "--set", "dataset=digits", "--dataset", "digits"]
+    words += ["--split", "iid:4", "--local-test", "0.2", "--epochs", "1", "--batch-size", "16", "--lr", "0.1"]
+    words += ["--participation", "0.75", "--rounds", "3", "--out", str(tmp_path / "run"), "--json"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "raffed", "run", *words], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        next(line for line in process.stdout if json.loads(line)["event"] == "round")
+        process.send_signal(signal.SIGKILL)
+    whole = run(config(checkout), tmp_path / "whole")
+    assert resume(tmp_path / "run").hashes == whole.hashes
+
+
+def test_failure_of_the_authors_code_is_told(checkout: Path, tmp_path: Path) -> None:
+    before = Checkout(checkout).hashes
+    with pytest.raises(RaffedError, match=r"ValueError: crash of the author's; .*engine\.log"):
+        run(config(checkout, args__crash=2), tmp_path / "run")
+    about = read_run(tmp_path / "run")
+    assert (about["state"], about["rounds_done"]) == ("failed", 1)
+    assert Checkout(checkout).hashes == before
+
+
+def test_process_gets_no_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_TOKEN", "hidden")
+    asking = engine.SERVER_X.replace(
+        "begun = time.time()", "begun = print(sorted(os.environ)) or time.time()"
+    )
+    checkout = engine.written(tmp_path / "Engine", serverx=asking)
+    run(config(checkout, federation__rounds=1), tmp_path / "run")
+    log = (tmp_path / "run" / "engine.log").read_text()
+    assert "PYTHONHASHSEED" in log
+    assert "SECRET_TOKEN" not in log
+
+
+REFUSED: dict[str, tuple[str, dict[str, object], str]] = {  # method, changes and what the message says
+    "unknown method": ("FedW", {}, "nearest: FedX|FedY|FedZ"),
+    "carried over": ("FedZ", {}, r"lives from round to round \(system/flcore/servers/serverz.py:"),
+    "own loss": ("FedX", {"loss": "./a.py:loss"}, "loss inside the author's loop"),
+    "attacks": ("FedX", {"faults__attack": "sign_flip", "faults__attackers": 0.5}, r"faults\.attack"),
+    "compression": ("FedX", {"federation__compression": "topk"}, r"federation\.compression"),
+    "privacy": ("FedX", {"privacy__clip": 1.0}, r"privacy\.clip"),
+    "validation": ("FedX", {"data__validation": 0.2}, r"data\.validation"),
+    "momentum": ("FedX", {"local__momentum": 0.5}, r"local\.momentum"),
+    "network": ("FedX", {"model__name": "mlp"}, "give --model author:Line"),
+    "half epochs": ("FedX", {"local__epochs": 0.5}, "whole epochs"),
+    "unknown flag": ("FedX", {"args__muu": 1}, "unknown flag .* nearest: mu"),
+    "flag of a field": ("FedX", {"args__join_ratio": 0.5}, r"federation\.participation sets it"),
+    "wrong type": ("FedX", {"args__steps": 0.5}, "must be int; the author's default is 3"),
+    "repeats": ("FedX", {"args__times": 3}, "give --seeds"),
+    "false": ("FedX", {"args__auto_break": False}, "reads every text as true"),
+    "no test samples": ("FedX", {"data__local_test": 0.0}, "client 0 has none; give --local-test"),
+    "small client": ("FedX", {"local__batch_size": 1000}, r"drops the last batch \(.*clientx.py:"),
+    "data's name": ("FedX", {"args": {}}, r"\(MNIST\).* give --set dataset=NAME"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_before_a_process_starts(
+    case: str, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.py").write_text("def loss(logits, y): return logits.mean()")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
+    method, changes, says = REFUSED[case]
+    with pytest.raises(UsageError, match=says):
+        run(config(checkout, method, **changes), tmp_path / "run")
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_incomplete_releases_are_refused(checkout: Path, tmp_path: Path) -> None:
+    main = checkout / "system" / "main.py"
+    text = main.read_text()
+    main.write_text(f"import no_such_package\nimport nor_this_one\n{text}")
+    with pytest.raises(UsageError, match=r"no_such_package .*nor_this_one .*not installed here"):
+        run(config(checkout), tmp_path / "run")
+    main.write_text(f"from flcore.servers.lost import Lost\n{text}")
+    with pytest.raises(UsageError, match=r"lacks flcore\.servers\.lost"):
+        run(config(checkout), tmp_path / "run")
+    shutil.rmtree(checkout / "system")
+    with pytest.raises(UsageError, match="no main file of a known family"):
+        run(config(checkout), tmp_path / "run")
+
+
+def test_changed_files_are_named(checkout: Path, tmp_path: Path) -> None:
+    folder = stopped(checkout, tmp_path / "run")
+    with (checkout / "system" / "main.py").open("a") as stream:
+        stream.write("\n# changed\n")
+    with pytest.raises(UsageError, match=r"system/main\.py has changed since the run was begun"):
+        resume(folder)
+    assert resume(folder, accept_changed_code=True).state == "finished"
+
+
+def test_code_that_only_a_folder_names_is_not_executed(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = stopped(checkout, tmp_path / "run")
+    monkeypatch.setattr(gate, "_KNOWN", gate.Knowledge(set(), set(), set(), set(), set()))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another account"))
+    with pytest.raises(gate.UntrustedCodeError, match="a file names it and not you"):
+        resume(folder)
+    # Its code is trusted now, and the checkpoint is still a pickle that another account wrote
+    gate.trust_typed()
+    with pytest.raises(UsageError, match="another account wrote this checkpoint"):
+        resume(folder)
+
+
+def test_file_names_no_interpreter(checkout: Path, tmp_path: Path) -> None:
+    from raffed.cli.config import read_local
+    from raffed.runs.folder import run_config
+
+    (tmp_path / "a.toml").write_text('[runtime]\nauthor_python = "/tmp/python"\n')
+    with pytest.raises(UsageError, match="give --author-python in the command"):
+        read_local(tmp_path / "a.toml")
+    made = config(checkout, runtime__author_python=sys.executable)
+    run(made, tmp_path / "run", stop=lambda: True)
+    assert run_config(tmp_path / "run").runtime.author_python == ""
+
+
+def test_driver_is_python_3_8_and_knows_nothing_of_raffed() -> None:
+    tree = ast.parse(DRIVER.read_text(), feature_version=(3, 8))
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    ours = {
+        name
+        for name in imported
+        if name.partition(".")[0] not in {*sys.stdlib_module_names, "torch", "numpy"}
+    }
+    assert ours == set()
+
+
+def test_report_reads_the_folder(checkout: Path, tmp_path: Path) -> None:
+    run(config(checkout), tmp_path / "run")
+    assert len(read_metrics(tmp_path / "run")) == 4 * (4 + 2)  # rounds 0 to 3: clients, their mean, the loss
