@@ -67,13 +67,16 @@ def samples(folder: Path) -> Path:
 FLAGS = ["--dataset", "digits", "--num_clients", "4", "--join_ratio", "0.75", "--device", "cpu"]
 
 
-@pytest.mark.parametrize("method", ["FedX", pytest.param("FedY", marks=pytest.mark.more)])
+@pytest.mark.parametrize(
+    ("method", "last"),
+    [("FedX", 0), *(pytest.param(one, 2, marks=pytest.mark.slow) for one in ("FedX", "FedY"))],
+)
 def test_whole_state_equals_unhooked_file_and_survives_kills(
-    method: str, checkout: Path, tmp_path: Path
+    method: str, last: int, checkout: Path, tmp_path: Path
 ) -> None:
     flags = [*FLAGS, "--algorithm", method]
     (tmp_path / "work").mkdir()
-    Proof(Checkout(checkout), samples(tmp_path / "data"), flags, tmp_path / "work").check(last=1)
+    Proof(Checkout(checkout), samples(tmp_path / "data"), flags, tmp_path / "work").check(last)
 
 
 PUBLISHED = {  # what a checkout is called → its methods with the flags of a small run

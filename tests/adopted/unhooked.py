@@ -34,7 +34,7 @@ def profile(frame, event, arg):
     if found or event not in ("call", "return"):
         return
     code, server = frame.f_code, frame.f_locals.get("self")
-    if not hasattr(server, "clients") or not type(server).__module__.startswith(f"{servers}."):
+    if not type(server).__module__.startswith(f"{servers}.") or not hasattr(server, "clients"):
         return
     ends = (event == "call" and code.co_name in ("save_results", "save_global_model")) or (
         event == "return" and code.co_name == "train"
