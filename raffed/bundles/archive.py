@@ -21,6 +21,7 @@ from raffed.config.clock import Clock
 from raffed.config.run import RunConfig
 from raffed.config.validation import Json, table_of
 from raffed.errors import UsageError
+from raffed.methods.authors import refuse_authors
 from raffed.own.gate import is_below, within
 from raffed.own.located import CodeLocation, located
 from raffed.results.files import KINDS, LARGEST, check_regular, replacing
@@ -231,6 +232,7 @@ def trace_name(sha256: str) -> str:
 def shared_config(value: Json) -> dict[str, Json]:
     """Return a configuration without the places of files. It has the identity of the whole one."""
     config = RunConfig.from_dict(table_of(value))
+    refuse_authors(config.method)
     tables: dict[str, Json] = json.loads(json.dumps(config.as_dict()))
     table_of(tables["data"])["root"] = None
     table_of(tables["runtime"]).update(address=None, author_python="")

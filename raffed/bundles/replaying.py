@@ -37,6 +37,7 @@ from raffed.data.importers.reference import parse_reference
 from raffed.data.own_data import is_own, load_own
 from raffed.data.partition_file import Partition
 from raffed.errors import RaffedError, RunFolderError, UsageError
+from raffed.methods.authors import refuse_authors
 from raffed.own import gate
 from raffed.own.gate import note_read, within
 from raffed.own.located import hashes_at, located
@@ -459,6 +460,7 @@ def _here(recorded: OpenedRun, data_root: str | None) -> RunConfig:
     Arrays of the user's own are taken by their hash, so that other data of the same name are refused.
     """
     config, sha256 = recorded.config, recorded.about.get("data_sha256", "")
+    refuse_authors(config.method)
     data = replace(config.data, root=data_root, download=False)
     if sha256:
         load_own(data.dataset, sha256)

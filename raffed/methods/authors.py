@@ -65,6 +65,12 @@ def is_authors(name: str) -> bool:
     return _FORM.fullmatch(name) is not None
 
 
+def refuse_authors(name: str) -> None:
+    """Raise a UsageError for an author's method, where a command would have to look into its engine."""
+    if is_authors(name):
+        AuthorsMethod(name).load()
+
+
 @dataclass(frozen=True)
 class AuthorsMethod:
     """A method of an author's checkout.

@@ -261,18 +261,22 @@ class AuthorFolder:
         finally:
             process.communicate()
 
+    def _signature(self, done: int) -> str:
+        """Return this account's signature of the configuration and of the checkpoint after some rounds."""
+        state = self.record.files.get(STATE.format(done), "")
+        return gate.signature(f"{self.record.contents['identity']} {state}")
+
     def _checked_state(self) -> Path | None:
         """Return the checkpoint from which the run goes on: a pickle, so only one of this account's."""
+        name, contents = STATE.format(self.done), self.record.contents
+        if contents["engine"].get("signature") != self._signature(self.done):
+            raise RunFolderError(
+                f"{self.path}: another account began this run or wrote {name}, a pickle that can execute "
+                "anything; start the run anew"
+            )
         if not self.done:
             return None
-        name, contents = STATE.format(self.done), self.record.contents
         check_file(self.path, name, self.record.files, "put it back, or start the run anew")
-        sha256 = self.record.files[name]
-        if contents["engine"].get("signature") != gate.signature(sha256):
-            raise RunFolderError(
-                f"{self.path / name}: another account wrote this checkpoint, and reading it would execute "
-                "what it says; start the run anew"
-            )
         return self.path / name
 
     def _checkpoint(self, number: int, heard: Event, process: EngineProcess) -> None:
@@ -289,7 +293,7 @@ class AuthorFolder:
         self.record.files[name] = sha256
         about = self.record.contents["engine"]
         hashes = [*about.get("round_hashes", [])[: number - 1], heard["state"]]
-        about.update(signature=gate.signature(sha256), not_saved=left, round_hashes=hashes)
+        about.update(signature=self._signature(number), not_saved=left, round_hashes=hashes)
         self.record.write({"rounds_done": number})
         for file in before:
             (self.path / file).unlink(missing_ok=True)
@@ -367,6 +371,7 @@ def _contents(config: RunConfig, setup: Setup, engine: AuthorsMethod, command: S
             "licence": checkout.licence(),
             "flags": list(command),
             "traps": engine.traps,
+            "signature": gate.signature(f"{identity} "),
         },
     }
 

@@ -17,6 +17,7 @@ from raffed.config.training import Local
 from raffed.config.validation import Value
 from raffed.core.training.rates import same_rates
 from raffed.errors import RunFolderError, UsageError
+from raffed.methods.authors import refuse_authors
 from raffed.results.files import check_tree, file_sha256, sync_tree
 from raffed.results.lock import LOCK_FILE, check_can_be_made, check_unused, held
 from raffed.results.remote import STATE_FILE
@@ -57,6 +58,7 @@ class RecordedRun:
         """
         check_tree(path)
         contents, config = read_run(path), run_config(path)
+        refuse_authors(config.method)
         check_unedited(path)
         check_unused(path)
         if "files" not in contents:

@@ -127,7 +127,7 @@ def engine_of(about: RunContents, method: str) -> AuthorsMethod:
 def engine_record(engine: AuthorsMethod) -> CodeRecord:
     """Return what run.json records about the files of an author's engine."""
     checkout = engine.checkout
-    root, main = str(checkout.folder), checkout.named(checkout.main)
+    root, main = str(checkout.folder), str(checkout.main)
     return {
         "role": ENGINE,
         "reference": engine.name,

@@ -150,9 +150,9 @@ def _net(folder: Path, client: int | None, best: bool, accept_changed_code: bool
     check_code(folder, about, config, accept_changed_code)
     if best:
         _check_best(folder, about, client)
-    name = BEST if best else FINAL
+    name, method = BEST if best else FINAL, method_of(config)
     check_file(folder, name, about["files"], "put it back")
-    method, net = method_of(config), _initial_net(about, config)
+    net = _initial_net(about, config)
     server = load_server(folder / name, method)
     model = _global(config, method, server) if client is None else _personal(folder, config, server, client)
     put_state(net, model)

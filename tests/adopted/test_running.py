@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import raffed
 from raffed.adopted.checkout import Checkout
 from raffed.config.run import RunConfig
 from raffed.data.importers.pfllib import write_pfllib
@@ -266,6 +267,10 @@ def test_incomplete_releases_are_refused(checkout: Path, tmp_path: Path) -> None
     main.write_text(f"import no_such_package\nimport nor_this_one\n{text}")
     with pytest.raises(UsageError, match=r"no_such_package .*nor_this_one .*not installed here"):
         run(config(checkout), tmp_path / "run")
+    with pytest.raises(
+        RaffedError, match="this interpreter lacks the packages no_such_package, nor_this_one"
+    ):
+        run(config(checkout, runtime__author_python=sys.executable), tmp_path / "other")
     main.write_text(f"from flcore.servers.lost import Lost\n{text}")
     with pytest.raises(UsageError, match=r"lacks flcore\.servers\.lost"):
         run(config(checkout), tmp_path / "run")
@@ -293,8 +298,22 @@ def test_code_that_only_a_folder_names_is_not_executed(
         resume(folder)
     # Its code is trusted now, and the checkpoint is still a pickle that another account wrote
     gate.trust_typed()
-    with pytest.raises(UsageError, match="another account wrote this checkpoint"):
+    with pytest.raises(UsageError, match=r"another account began this run or wrote engine-000001\.pt"):
         resume(folder)
+
+
+def test_commands_that_look_into_a_method_refuse_an_engine(checkout: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run(config(checkout, federation__rounds=1), folder)
+    for command in (
+        lambda: raffed.verify(folder),
+        lambda: raffed.extend(folder, 5),
+        lambda: raffed.fork(folder, config(checkout, federation__rounds=2), tmp_path / "fork", at=1),
+        lambda: raffed.bundle(folder, tmp_path / "run.zip"),
+        lambda: raffed.load_model(folder),
+    ):
+        with pytest.raises(UsageError, match="author's whole engine; only run, resume, compare and report"):
+            command()
 
 
 def test_file_names_no_interpreter(checkout: Path, tmp_path: Path) -> None:

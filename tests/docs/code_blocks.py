@@ -25,6 +25,7 @@ OWN_TESTS = {
     "docs/own_model.md": "test_own_pages.py",
     "docs/own_table.md": "test_own_pages.py",
 }
+CHECKOUT = "it needs a checkout; tests/adopted runs such commands with an engine of its own"
 CLUSTER = "it needs a cluster or a bucket; tests/cluster runs its parts"
 ENVIRONMENT = "it makes an environment or installs into one, as CI does"
 FLOOR = "it makes an environment of the oldest versions; docs/install.md says what was tried with it"
@@ -59,6 +60,7 @@ NOT_RUN = {
     ("docs/reports.md", "raffed report"): "docs/tuning.md has it for a sweep of its own",
     ("docs/portable.md", "raffed "): PORTABLE,
     ("docs/portable.md", "import raffed"): PORTABLE,
+    ("docs/authors_code.md", "raffed "): CHECKOUT,
     ("docs/portable.md", "apt-get"): ENVIRONMENT,
     ("docs/portable.md", "python -m pytest"): "it is a part of the suite",
     (
