@@ -14,7 +14,6 @@ from raffed import (
     Mean,
     Method,
     Params,
-    Personal,
     ServerContext,
     ServerRule,
     Spec,
@@ -27,6 +26,7 @@ from raffed.core.addressed import mixture
 from raffed.core.ingredients import SGD_SETTINGS, Descent
 from raffed.core.params import Record
 from raffed.errors import UsageError
+from raffed.methods.common import Scored
 from raffed.methods.ifca import (
     ClusterBank,
     ClusterModel,
@@ -91,7 +91,7 @@ class FewSteps(LocalSolver[FewDescents, None, None, ClusterModels]):
         return carried.models[0].model
 
 
-class BestOfFew(Personal[None, FewTrained]):
+class BestOfFew(Scored):
     """The trained model with the smallest mean loss on the training samples; of equal ones the first.
 
     Losses are taken in evaluation mode. All K models and losses are sent.
@@ -239,7 +239,7 @@ def fedfew(
     return Method(
         "FedFew",
         solver=FewSteps(models),
-        personal=BestOfFew(),
+        personal=BestOfFew("trained"),
         # The rule has weights of its own; only `loss_weight` says whether n_k is sent
         mean=Mean(by="samples" if loss_weight == "samples" else "clients", fixed=True),
         server=TchebycheffSet(models, mu),
