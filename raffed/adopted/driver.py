@@ -49,29 +49,24 @@ class RefusedError(Exception):
 def generators() -> Any:
     """Return the states of all generators of random numbers."""
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return {
-        "python": random.getstate(),
-        "numpy": np.random.get_state(),  # noqa: NPY002
-        "torch": torch.get_rng_state(),
-        "cuda": cuda,
-    }
+    return random.getstate(), np.random.get_state(), torch.get_rng_state(), cuda  # noqa: NPY002
 
 
 def set_generators(states: Any) -> None:
     """Set all generators of random numbers."""
-    random.setstate(states["python"])
-    np.random.set_state(states["numpy"])  # noqa: NPY002
-    torch.set_rng_state(states["torch"])
-    if states["cuda"]:
-        torch.cuda.set_rng_state_all(states["cuda"])
+    python, numpy, cpu, cuda = states
+    random.setstate(python)
+    np.random.set_state(numpy)  # noqa: NPY002
+    torch.set_rng_state(cpu)
+    if cuda:
+        torch.cuda.set_rng_state_all(cuda)
 
 
 def written(root: pathlib.Path) -> dict[str, pathlib.Path]:
     """Return the files that the engine wrote below a folder: path → file, in the order of their paths."""
-    found = (
-        path for path in sorted(root.rglob("*")) if path.is_file() and path.suffix not in (".py", ".pyc")
-    )
-    return {path.relative_to(root).as_posix(): path for path in found if "dataset" not in path.parts}
+    every = {path.relative_to(root): path for path in sorted(root.rglob("*")) if path.is_file()}
+    sources = (".py", ".pyc")
+    return {n.as_posix(): p for n, p in every.items() if p.suffix not in sources and "dataset" not in n.parts}
 
 
 def digest(server: Any, root: pathlib.Path) -> str:

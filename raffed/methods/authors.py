@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from raffed.core.method import Factory, Method
     from raffed.methods.own import Space
 
-_FORM = re.compile(r"pfllib:(?P<folder>[^#]+)#(?P<method>[\w.-]+)")
+_FORM = re.compile(r"pfllib:[^#]+#[\w.-]+")
 MODEL = "author:"  # before the name of a network of the author's
 # Flag of the author's parser → what sets it. Parsers have one of several names for some.
 SET_BY = {
@@ -86,17 +86,18 @@ class AuthorsMethod:
     @property
     def method(self) -> str:
         """The author's name for the method."""
-        return self._part("method")
+        return self.name.rpartition("#")[2]
 
-    def _part(self, part: str) -> str:
-        found = _FORM.fullmatch(self.name)
-        assert found is not None
-        return found[part]
+    @property
+    def folder(self) -> Path:
+        """Where the checkout lies."""
+        written = self.name.partition(":")[2].rpartition("#")[0]
+        return Path(self.root or written).expanduser().absolute()
 
     @functools.cached_property
     def checkout(self) -> Checkout:
         """The author's files, read and not executed."""
-        checkout = Checkout(Path(self.root or self._part("folder")).expanduser().absolute())
+        checkout = Checkout(self.folder)
         if checkout.family.name != "pfllib":
             raise UsageError(f"{self.name}: {checkout.folder} is of the family {checkout.family.name}")
         return checkout
@@ -122,7 +123,7 @@ class AuthorsMethod:
     @property
     def source(self) -> str:
         """The name of the checkout's folder."""
-        return Path(self.root or self._part("folder")).expanduser().absolute().name
+        return self.folder.name
 
     @property
     def idea(self) -> str:
@@ -169,16 +170,17 @@ class AuthorsMethod:
         """The traps of the checkout with their places."""
         return {key: [str(place) for place in places] for key, places in traps_of(self.checkout).items()}
 
-    def _in_server(self, trap: str) -> bool:
-        """Return whether the file of the method's server has a trap."""
+    def _in_server(self, trap: str) -> str:
+        """Return the place of a trap in the file of the method's server, or ""."""
         server = next(method.server for method in self.checkout.methods() if method.name == self.method)
         shown = self.checkout.sources[str(server)].shown
-        return any(place.rpartition(":")[0] == shown for place in self.traps.get(trap, []))
+        places = self.traps.get(trap, [])
+        return next((place for place in places if place.rpartition(":")[0] == shown), "")
 
     @property
     def ahead(self) -> int:
         """How many rounds of training the model scored in the first iteration contains, 0 or 1."""
-        return int(self._in_server("scored-after"))
+        return int(bool(self._in_server("scored-after")))
 
     def default_model(self, args: Mapping[str, Value]) -> str:
         """Return the name of the network in a configuration that names none."""
@@ -204,13 +206,16 @@ class AuthorsMethod:
                 f"{self.name} imports {', '.join(map(_at, lacking))}, not installed here; install "
                 f"{names}, or give --author-python with an interpreter that has them"
             )
-        if self._in_server("carried-over"):
+        if place := self._in_server("carried-over"):
             raise UsageError(
-                f"{self.name}: a local variable lives from round to round ({self.traps['carried-over'][0]}), "
+                f"{self.name}: a local variable lives from round to round ({place}), "
                 "so the run could not be resumed exactly; run the author's command itself"
             )
         self._check_fields(config)
         self._check_args(config.args)
+        flag = self.flag_of("model.name")
+        if flag in config.args and config.model.name != MODEL + str(config.args[flag]):
+            raise UsageError(f"model.name = {config.model.name!r} and --set {flag}: give one of them")
 
     def _check_fields(self, config: RunConfig) -> None:
         usual = {name: asdict(kind()) for name, kind in SECTIONS.items()}
@@ -246,10 +251,9 @@ class AuthorsMethod:
                 raise UsageError(f"--set {name}: repeats are runs with seeds; give --seeds")
             if field and name not in (model, "dataset"):
                 raise UsageError(f"--set {name}: {field} sets it; leave it out")
-            wrong = not isinstance(value, KINDS.get(flag.kind, (bool,))) or (
-                flag.kind in ("int", "float") and isinstance(value, bool)
-            )
-            if wrong or (flag.choices and str(value) not in flag.choices):
+            if type(value) not in KINDS.get(flag.kind, (bool,)) or (
+                flag.choices and str(value) not in flag.choices
+            ):
                 wanted = " or ".join(flag.choices) or flag.kind
                 raise UsageError(
                     f"--set {name}={value}: it must be {wanted}; the author's default is {flag.default}"
@@ -267,6 +271,10 @@ class AuthorsMethod:
             UsageError: Main file and shape do not say it, and `--set dataset=NAME` is missing.
         """
         if "dataset" in args:
+            if not gate.is_below(str(args["dataset"])):
+                raise UsageError(
+                    f"--set dataset={args['dataset']} leads out of the folder of the data; give a name"
+                )
             return str(args["dataset"])
         tested = {
             str(node.left.value)

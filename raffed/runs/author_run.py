@@ -22,6 +22,7 @@ import raffed.adopted
 from raffed.config.run import RunConfig
 from raffed.config.sections import Model
 from raffed.data.importers.pfllib import DividedData, export
+from raffed.data.splits import parse_split
 from raffed.errors import RaffedError, RunFolderError, UsageError
 from raffed.methods.authors import AuthorsMethod
 from raffed.own import gate
@@ -73,7 +74,8 @@ def author_events(
     engine.check_trusted()
     # The partition and everything about the data are those of any method
     setup = prepare_run(replace(config, method="fedavg", args={}, model=Model()), begun)
-    command = engine.command(config, setup.partition.num_clients, setup.dataset.num_classes, _shape(setup))
+    clients, data = setup.partition.num_clients, setup.dataset
+    command = engine.command(config, clients, data.num_classes, data.x.shape[1:])
     check_partition_fits(engine, config, setup)
     gate.trust([engine.sha256])
     with held(path), written(path):
@@ -116,10 +118,6 @@ def check_partition_fits(engine: AuthorsMethod, config: RunConfig, setup: Setup)
         )
 
 
-def _shape(setup: Setup) -> tuple[int, ...]:
-    return tuple(setup.dataset.x.shape[1:])
-
-
 @dataclass
 class AuthorFolder:
     """The folder of a run of an author's engine, while the run is executed.
@@ -151,7 +149,9 @@ class AuthorFolder:
         if resumed:
             contents = read_run(path)
             check_partition(path, contents, setup.partition)
-            check_drawn(path, contents, setup.partition, _split(config))
+            check_drawn(
+                path, contents, setup.partition, parse_split(config.data.split, config.data.split_args)
+            )
             done = contents["rounds_done"]
             code = [engine_record(engine)]
             contents["segments"] = [*up_to(contents["segments"], done), new_segment(done)]
@@ -173,9 +173,9 @@ class AuthorFolder:
     def rounds(self, stop: Callable[[], bool]) -> Generator[RoundEvent, None, None]:
         """Execute the remaining rounds, and write down how they ended."""
         total, ahead = self.config.federation.rounds, self.engine.ahead
-        state = self._checked_state()
+        order = self._order(self._checked_state())
         with self._process() as process:
-            process.say(self._order(state))
+            process.say(order)
             ready = process.hear("ready")
             if ready["rounds"] != total + 1 - ahead:
                 raise RaffedError(
@@ -304,17 +304,9 @@ class AuthorFolder:
         check_rows(self.path, self.done)
         self.writer.join()
         hashes = self.record.contents["engine"]["round_hashes"]
-        self.record.write(
-            {
-                "state": "finished",
-                "hashes": {
-                    "weights": hashes[-1],
-                    "vaults": client_states_sha256({}),
-                    "metrics": rows_sha256(read_metrics(self.path)),
-                },
-                "round_hashes": hashes,
-            }
-        )
+        rows, vaults = rows_sha256(read_metrics(self.path)), client_states_sha256({})
+        found = {"weights": hashes[-1], "vaults": vaults, "metrics": rows}
+        self.record.write({"state": "finished", "hashes": found, "round_hashes": hashes})
 
 
 @dataclass
@@ -346,34 +338,18 @@ class EngineProcess:
         raise RaffedError(f"the author's code did not go on: {why}; what it printed is in {self.log}")
 
 
-def _split(config: RunConfig) -> Any:
-    from raffed.data.splits import parse_split
-
-    return parse_split(config.data.split, config.data.split_args)
-
-
 def _contents(config: RunConfig, setup: Setup, engine: AuthorsMethod, command: Sequence[str]) -> Any:
     """Return the first run.json: that of any method on these data, with what the author's engine is."""
-    contents, identity = new_run(setup), config.identity()
+    contents: Any = new_run(setup)
+    identity = config.identity()
     checkout, started = engine.checkout, contents["run_id"].rpartition("-")[2]
-    return {
-        **contents,
-        "run_id": f"{folder_name(config.method)}-{config.seed}-{identity[:8]}-{started}",
-        "config": config.as_dict(),
-        "identity": identity,
-        "method_revision": 1,
-        "effective": {},
-        "title": engine.title,
-        "code": [engine_record(engine)],
-        "engine": {
-            "family": checkout.family.name,
-            "commit": checkout.commit(),
-            "licence": checkout.licence(),
-            "flags": list(command),
-            "traps": engine.traps,
-            "signature": gate.signature(f"{identity} "),
-        },
-    }
+    named = f"{folder_name(config.method)}-{config.seed}-{identity[:8]}-{started}"
+    contents.update(run_id=named, config=config.as_dict(), identity=identity, method_revision=1)
+    contents.update(effective={}, title=engine.title, code=[engine_record(engine)])
+    about = {"family": checkout.family.name, "commit": checkout.commit(), "licence": checkout.licence()}
+    signed = gate.signature(f"{identity} ")
+    contents["engine"] = {**about, "flags": list(command), "traps": engine.traps, "signature": signed}
+    return contents
 
 
 # Scores of the author's functions as rows.
@@ -385,10 +361,11 @@ def rows_of(number: int, heard: Event) -> list[Row]:
     What an engine's plain test scores is the personal model, unless a second test scores that.
     """
     scores: list[Event] = heard["scores"]
-    trained = [score for score in scores if score["name"].startswith("train")]
+    trained = next((score for score in scores if score["name"].startswith("train")), None)
     tests = {score["name"]: score for score in scores if score["name"].startswith("test")}
-    loss = _weighted(trained[-1]) if trained else math.nan
-    rows = [TRAINING_LOSS.row(number, loss, n=_samples(trained), seconds=heard["seconds"])]
+    n = int(sum(trained["n"])) if trained else None
+    loss = math.fsum(trained["correct"]) / math.fsum(trained["n"]) if trained else math.nan
+    rows = [TRAINING_LOSS.row(number, loss, n=n, seconds=heard["seconds"])]
     for name, score in tests.items():
         plain = name == "test_metrics" and len(tests) > 1
         rows += _accuracies(number, DOWNLOADED_ACCURACY if plain else PERSONAL_ACCURACY, score)
@@ -403,26 +380,9 @@ def _accuracies(number: int, metric: Metric, score: Event) -> Iterator[Row]:
     yield metric.row(number, sum(values) / len(values), n=len(values))
 
 
-def _weighted(score: Event) -> float:
-    return math.fsum(score["correct"]) / math.fsum(score["n"])
-
-
-def _samples(scores: Sequence[Event]) -> int | None:
-    return int(sum(scores[-1]["n"])) if scores else None
-
-
 def event_of(number: int, total: int, heard: Event) -> RoundEvent:
     """Return the event of a round."""
     rows = rows_of(number, heard)
     means = [row.value for row in rows if row.metric == "accuracy" and row.client is None]
-    return RoundEvent(
-        round=number,
-        rounds=total,
-        loss=rows[0].value,
-        accuracy=None,
-        personal=means[-1] if means else None,
-        participants=heard["participants"],
-        bytes_up=0,
-        bytes_down=0,
-        seconds=heard["seconds"],
-    )
+    personal, seconds = means[-1] if means else None, heard["seconds"]
+    return RoundEvent(number, total, rows[0].value, None, personal, heard["participants"], 0, 0, seconds)

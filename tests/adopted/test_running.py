@@ -244,6 +244,8 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {  # method, changes an
     "false": ("FedX", {"args__auto_break": False}, "reads every text as true"),
     "no test samples": ("FedX", {"data__local_test": 0.0}, "client 0 has none; give --local-test"),
     "small client": ("FedX", {"local__batch_size": 1000}, r"drops the last batch \(.*clientx.py:"),
+    "two networks": ("FedX", {"args__model": "Cube"}, "give one of them"),
+    "folder elsewhere": ("FedX", {"args__dataset": "../../other"}, "leads out of the folder"),
     "data's name": ("FedX", {"args": {}}, r"\(MNIST\).* give --set dataset=NAME"),
 }
 
