@@ -127,7 +127,7 @@ def show_result(result: RunResult, brief: bool = False) -> None:
         *accuracies.items(),
         *_other_readings(result),
         *_more_values(result, about.get("metrics", [])),
-        ("MB per round", f"{up:.3f} up, {down:.3f} down"),
+        *([] if math.isnan(up) else [("MB per round", f"{up:.3f} up, {down:.3f} down")]),
         ("time", time),
         ("folder", named(result.folder)),
     ]

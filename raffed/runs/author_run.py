@@ -345,7 +345,12 @@ def _contents(config: RunConfig, setup: Setup, engine: AuthorsMethod, command: S
     checkout, started = engine.checkout, contents["run_id"].rpartition("-")[2]
     named = f"{folder_name(config.method)}-{config.seed}-{identity[:8]}-{started}"
     contents.update(run_id=named, config=config.as_dict(), identity=identity, method_revision=1)
-    contents.update(effective={}, title=engine.title, code=[engine_record(engine)])
+    local = config.local  # the engine has these settings of its own
+    overridden = {
+        "momentum": {"given": local.momentum, "used": None},
+        "weight_decay": {"given": local.weight_decay, "used": None},
+    }
+    contents.update(effective={"overridden": overridden}, title=engine.title, code=[engine_record(engine)])
     about = {"family": checkout.family.name, "commit": checkout.commit(), "licence": checkout.licence()}
     signed = gate.signature(f"{identity} ")
     contents["engine"] = {**about, "flags": list(command), "traps": engine.traps, "signature": signed}
