@@ -80,9 +80,8 @@ class FirstOrderMixture(Opening[Judged, LastStart, JudgedModel, ListedModels | N
 
     def mean_loss(self, k: Context, state: State) -> float:
         """Return the mean loss in evaluation mode."""
-        if self.judge == "train" or k.held_out is None:
-            return loss_over(k, state, k.features(state))
-        return loss_over(k, state, k.held_out(state))
+        batches = k.held_out if self.judge == "val" and k.held_out else k.features
+        return loss_over(k, state, batches(state))
 
     def end(self, carried: Judged) -> State:
         return carried.model

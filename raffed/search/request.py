@@ -29,7 +29,7 @@ from raffed.config.sections import SECTIONS, Runtime
 from raffed.config.validation import Doc, Json, Range, Value, check_fields, table_of
 from raffed.core.measures.own_metric import FRACTION, OwnMetric, own_metrics
 from raffed.errors import UsageError, check_choice
-from raffed.methods import method_info
+from raffed.methods import build_method, method_info
 from raffed.results.sweep_file import SEED_AXIS as SEED_AXIS
 from raffed.results.sweep_file import Protocol, Select
 
@@ -197,12 +197,14 @@ class Request:
     def config(self, method: str, settings: Mapping[str, Value], seed: int | None = None) -> RunConfig:
         """Return the run of a trial. With a `seed`, return the final run of a chosen setting.
 
-        A final run trains on all training data.
+        A final run trains on all training data, unless its method needs the validation parts.
         """
         fields = {name: value for name, value in settings.items() if "." in name or name == SEED_AXIS}
         fixed = {name: value for name, value in settings.items() if name not in fields}
-        last = {} if seed is None else {"seed": seed, "data.validation": 0.0}
         args = {**self.args.get(method, {}), **fixed}
+        last: dict[str, Value] = {} if seed is None else {"seed": seed}
+        if last and not build_method(method, args).needs_held_out:
+            last["data.validation"] = 0.0
         return self.base.changed({**fields, "method": method, "args": args, **last})
 
     @cached_property

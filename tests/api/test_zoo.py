@@ -233,5 +233,6 @@ def test_a_search_scores_no_test_data() -> None:
     search = RowSearch(lambda run: [{}], lambda run: "")
     assert search.trial(RunConfig(), {}, 25, 2).data.validation == 0.2
     assert search.final(RunConfig(), {}, 0).data.validation == 0.0
+    assert search.final(RunConfig("fedfomo"), {}, 0).data.validation == search.validation
     trials = {search.trial(RunConfig(), {}, 25, seed).seed for seed in range(search.tuning_seeds)}
     assert not trials & {search.final(RunConfig(), {}, number).seed for number in range(search.seeds)}

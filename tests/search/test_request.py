@@ -119,6 +119,8 @@ def test_the_final_runs_have_fresh_seeds_all_training_data_and_the_chosen_settin
     request = asked("fedmr", base=replace(BASE, seed=7), seeds=3)
     assert request.final_seeds() == [8, 9, 10]
     final = request.config("fedmr", {"mu1": 0.1}, seed=8)
+    held = [request.config("fedfomo", {"judge": one}, seed=8).data.validation for one in ("val", "train")]
+    assert held == [request.base.data.validation, 0.0]  # its clients judge by what is held out
     assert (final.seed, final.data.validation, final.args) == (8, 0.0, {"mu1": 0.1})
     assert request.config("fedmr", {"mu1": 0.1}).data.validation == 0.2
 
