@@ -158,7 +158,13 @@ def test_every_option_and_argument_of_every_command_says_what_it_does() -> None:
 def test_only_options_that_change_no_bit_are_said_to_change_none() -> None:
     """The identity of a run is that of its bits."""
     usual = RunConfig()
-    other = {"execution": "serial", "address": "auto", "gpu_fraction": 1.0, "threads": 2}
+    other = {
+        "execution": "serial",
+        "address": "auto",
+        "gpu_fraction": 1.0,
+        "threads": 2,
+        "author_python": "python",
+    }
     changing = set()
     for flag in [one for one in FLAGS if one.field.startswith("runtime.")]:
         name = flag.field.partition(".")[2]
