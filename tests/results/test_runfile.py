@@ -210,6 +210,7 @@ WRONG: dict[str, tuple[Json, str]] = {
     "segments": ([{"from": 1}], "segments[0].to is missing"),
     "title": (3, "title is 3, but must be a valid string"),
     "metrics": ([{"name": "top2"}], "metrics[0].better is missing"),
+    "engine": ([], "engine is [], but must be a valid dictionary"),
     "code": ([{"role": "method"}], "code[0].reference is missing"),
     "earlier": (["a"], "earlier[0] is 'a', but must be a valid dictionary"),
     "best": ({"round": 3, "measure": "val.accuracy"}, "best.value is missing"),
