@@ -126,8 +126,8 @@ def _recognised(text: str) -> tuple[Kind, str]:
     """Return what a text stands for, and the name or reference by which it is found."""
     if parse_reference(text) is not None or text.startswith(CACHED):
         return "dataset", text
-    if is_code(text):
-        model_name(text)  # refuses names of timm's, which have the form of a reference
+    if is_code(text) or text.startswith("timm:"):
+        model_name(text)  # refuses names of timm's, whether it is installed or not
         return _kind_of_code(text), text
     low = text.strip().lower()
     for kind, about in KINDS.items():

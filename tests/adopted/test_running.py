@@ -70,7 +70,10 @@ FLAGS = ["--dataset", "digits", "--num_clients", "4", "--join_ratio", "0.75", "-
 
 @pytest.mark.parametrize(
     ("method", "last"),
-    [("FedX", 0), *(pytest.param(one, 2, marks=pytest.mark.slow) for one in ("FedX", "FedY"))],
+    [
+        pytest.param("FedX", 0, marks=pytest.mark.more),
+        *(pytest.param(one, 2, marks=pytest.mark.slow) for one in ("FedX", "FedY")),
+    ],
 )
 def test_whole_state_equals_unhooked_file_and_survives_kills(
     method: str, last: int, checkout: Path, tmp_path: Path
@@ -132,6 +135,7 @@ def test_rows_are_what_the_engine_prints(checkout: Path, tmp_path: Path) -> None
     assert sorted(rows[rows["metric"] == "loss"]["round"]) == [0, 1, 2, 3]
 
 
+@pytest.mark.more
 def test_engine_that_scores_after_training_counts_one_more(checkout: Path, tmp_path: Path) -> None:
     result = run(config(checkout, "FedY", federation__rounds=2), tmp_path / "run")
     rows = result.to_pandas()
@@ -142,6 +146,7 @@ def test_engine_that_scores_after_training_counts_one_more(checkout: Path, tmp_p
     assert read_run(tmp_path / "run")["engine"]["not_saved"] == ["rule"]
 
 
+@pytest.mark.more
 def test_run_file_says_what_was_executed(checkout: Path, tmp_path: Path) -> None:
     before = Checkout(checkout).hashes
     run(config(checkout, args__mu=0.25), tmp_path / "run")
@@ -205,6 +210,7 @@ def test_killed_command_goes_on_to_the_same_bits(checkout: Path, tmp_path: Path)
     assert resume(tmp_path / "run").hashes == whole.hashes
 
 
+@pytest.mark.more
 def test_failure_of_the_authors_code_is_told(checkout: Path, tmp_path: Path) -> None:
     before = Checkout(checkout).hashes
     with pytest.raises(RaffedError, match=r"ValueError: crash of the author's; .*engine\.log"):
@@ -214,6 +220,7 @@ def test_failure_of_the_authors_code_is_told(checkout: Path, tmp_path: Path) -> 
     assert Checkout(checkout).hashes == before
 
 
+@pytest.mark.more
 def test_process_gets_no_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_TOKEN", "hidden")
     asking = engine.SERVER_X.replace(
@@ -281,6 +288,7 @@ def test_incomplete_releases_are_refused(checkout: Path, tmp_path: Path) -> None
         run(config(checkout), tmp_path / "run")
 
 
+@pytest.mark.more
 def test_changed_files_are_named(checkout: Path, tmp_path: Path) -> None:
     folder = stopped(checkout, tmp_path / "run")
     with (checkout / "system" / "main.py").open("a") as stream:
@@ -304,6 +312,7 @@ def test_code_that_only_a_folder_names_is_not_executed(
         resume(folder)
 
 
+@pytest.mark.more
 def test_commands_that_look_into_a_method_refuse_an_engine(checkout: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     run(config(checkout, federation__rounds=1), folder)
@@ -318,6 +327,7 @@ def test_commands_that_look_into_a_method_refuse_an_engine(checkout: Path, tmp_p
             command()
 
 
+@pytest.mark.more
 def test_file_names_no_interpreter(checkout: Path, tmp_path: Path) -> None:
     from raffed.cli.config import read_local
     from raffed.runs.folder import run_config
@@ -342,6 +352,7 @@ def test_driver_is_python_3_8_and_knows_nothing_of_raffed() -> None:
     assert ours == set()
 
 
+@pytest.mark.more
 def test_report_reads_the_folder(checkout: Path, tmp_path: Path) -> None:
     run(config(checkout), tmp_path / "run")
     assert len(read_metrics(tmp_path / "run")) == 4 * (4 + 2)  # rounds 0 to 3: clients, their mean, the loss
