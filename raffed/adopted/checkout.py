@@ -11,6 +11,7 @@ import builtins
 import functools
 import hashlib
 import importlib.util
+import json
 import re
 import sys
 import warnings
@@ -165,6 +166,11 @@ class Checkout:
         """Return the SHA-256 of every Python file of the checkout by its path."""
         files = sorted(path for path in self.folder.rglob("*.py") if path.is_file())
         return {self.named(path): hashlib.sha256(_bytes(self.folder, path)).hexdigest() for path in files}
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        """Return the SHA-256 of all Python files of the checkout together."""
+        return hashlib.sha256(json.dumps(self.hashes, sort_keys=True).encode()).hexdigest()
 
     def named(self, path: Path) -> str:
         """Return a path below the checkout as text."""

@@ -214,9 +214,9 @@ def _server_calls(name: str, fits: Callable[[ast.Call], bool]) -> Find:
     )
 
 
-def _every_call(name: str, fits: Callable[[ast.Call], bool] = lambda call: True) -> Find:
-    """Find the calls of one function in all files."""
-    return lambda checkout, source: (call for call in _calls(source, name) if fits(call))
+def _every_call(*names: str, fits: Callable[[ast.Call], bool] = lambda call: True) -> Find:
+    """Find the calls of some functions in all files."""
+    return lambda checkout, source: (call for call in _calls(source, *names) if fits(call))
 
 
 TRAPS = (
@@ -300,7 +300,9 @@ TRAPS = (
         "The mean weighs clients by their training samples.",
         _every_call(
             "append",
-            lambda call: "weights" in text_of(call.func) and _first_argument(call).endswith(".train_samples"),
+            fits=lambda call: (
+                "weights" in text_of(call.func) and _first_argument(call).endswith(".train_samples")
+            ),
         ),
     ),
     Trap(
@@ -330,7 +332,7 @@ TRAPS = (
     Trap(
         "weight-decay",
         "Weights decay.",
-        _every_call("SGD", lambda call: _given(call, "weight_decay") not in ("", "0")),
+        _every_call("SGD", "Adam", "AdamW", fits=lambda call: _given(call, "weight_decay") not in ("", "0")),
     ),
     Trap(
         "looks-ahead", "A setting depends on the number of rounds, so a run cannot be extended.", _looks_ahead
@@ -353,7 +355,7 @@ TRAPS = (
     Trap(
         "bool-flags",
         "A flag of type bool is true for every word, also for False.",
-        _every_call("add_argument", lambda call: _given(call, "type") == "bool"),
+        _every_call("add_argument", fits=lambda call: _given(call, "type") == "bool"),
     ),
     Trap(
         "by-data-name", "The name of the data set decides, for example which network is built.", _by_the_name
@@ -362,17 +364,17 @@ TRAPS = (
         "pickled-models",
         "Whole models are loaded, which torch refuses since 2.6 unless it is told to.",
         _every_call(
-            "load", lambda call: text_of(call.func) == "torch.load" and not _given(call, "weights_only")
+            "load", fits=lambda call: text_of(call.func) == "torch.load" and not _given(call, "weights_only")
         ),
     ),
     Trap(
         "needs-cuda",
         "A GPU is required whatever the device is.",
-        _every_call("cuda", lambda call: text_of(call.func) not in ("cuda", "torch.cuda")),
+        _every_call("cuda", fits=lambda call: text_of(call.func) not in ("cuda", "torch.cuda")),
     ),
     Trap(
         "equal-sizes",
         "All clients must have equally many samples.",
-        _every_call("asarray", lambda call: _first_argument(call) in ("client_x", "clnt_x")),
+        _every_call("asarray", fits=lambda call: _first_argument(call) in ("client_x", "clnt_x")),
     ),
 )

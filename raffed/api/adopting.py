@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -76,14 +74,13 @@ def adopt(path: str | Path) -> Audit:
         UsageError: If it is no folder, or holds no engine of a known family.
     """
     checkout = Checkout(Path(path))
-    files = checkout.hashes
     return Audit(
         family=checkout.family.name,
         main=checkout.named(checkout.main),
         commit=checkout.commit(),
         licence=checkout.licence(),
-        files=files,
-        sha256=hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest(),
+        files=checkout.hashes,
+        sha256=checkout.sha256,
         methods=checkout.methods(),
         flags=checkout.flags(),
         packages=checkout.packages(),

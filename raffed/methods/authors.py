@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from raffed.adopted.checkout import AuthorFlag, Checkout, last_name
+from raffed.adopted.checkout import AuthorFlag, Checkout, Missing, last_name
 from raffed.adopted.traps import traps_of
 from raffed.config.run import RunConfig
 from raffed.config.sections import SECTIONS
@@ -102,10 +101,10 @@ class AuthorsMethod:
             raise UsageError(f"{self.name}: {checkout.folder} is of the family {checkout.family.name}")
         return checkout
 
-    @functools.cached_property
+    @property
     def sha256(self) -> str:
         """The SHA-256 of all Python files of the checkout together, as `raffed adopt` shows it."""
-        return hashlib.sha256(json.dumps(self.checkout.hashes, sort_keys=True).encode()).hexdigest()
+        return self.checkout.sha256
 
     def check_trusted(self) -> None:
         """Raise an UntrustedCodeError unless the user has named the method, or has trusted this very code."""
@@ -318,5 +317,5 @@ def _word(value: Value) -> str:
     return value if isinstance(value, str) else "True" if value is True else json.dumps(value)
 
 
-def _at(missing: object) -> str:
-    return f"{missing.name} ({missing.place})"  # type: ignore[attr-defined]
+def _at(missing: Missing) -> str:
+    return f"{missing.name} ({missing.place})"

@@ -137,7 +137,7 @@ CASES: dict[str, tuple[str, str, str]] = {  # trap → file, lines that have it,
     ),
     "rates-by-layer": (CLIENT, "p = [{'params': w, 'lr': lr * 30}]", "p = [{'params': w, 'lr': lr}]"),
     "clipped": (CLIENT, "torch.nn.utils.clip_grad_norm_(w, 10)", "norm(w)"),
-    "weight-decay": (CLIENT, "SGD(w, weight_decay=1e-3)", "SGD(w)"),
+    "weight-decay": (CLIENT, "Adam(w, weight_decay=1e-3)", "SGD(w)"),
     "looks-ahead": (CLIENT, "L = args.L * args.global_rounds", "L = args.L"),
     "steps-of-client-0": (
         SERVER,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +10,6 @@ import torch
 from torch import Tensor
 
 from raffed.core.context import Received
-from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.methods.fedcm import fedcm
 from raffed.methods.fedwmsam import (
@@ -22,8 +20,9 @@ from raffed.methods.fedwmsam import (
     fedwmsam,
     similarity,
 )
+from tests.methods.test_fedcm_mofedsam import RUNS
 from tests.quadratics import quadratics, x_of
-from tests.tiny import PLAIN, Tiny, bare_context, network, same_bits, server_context
+from tests.tiny import PLAIN, Tiny, bare_context, same_bits, server_context
 
 EVERYBODY = [0, 1, 2]
 
@@ -37,16 +36,6 @@ def kept(tiny: Tiny) -> Weighted:
 def control(tiny: Tiny, client: int) -> Params:
     state = tiny.client_states.get(client)
     return state.slots["solver"].c if state else tiny.net.initial.w.zeros()  # type: ignore[attr-defined]
-
-
-RUNS: dict[str, Callable[[Method], Tiny]] = {
-    "plain": Tiny,
-    "batchnorm": lambda m: Tiny(m, net=network(norm=True)),
-    "warmed up, clipped": lambda m: Tiny(m, local=replace(PLAIN, warmup_rounds=3, clip_norm=0.5)),
-    "stacked, a rate for each step": lambda m: Tiny(
-        m, local=replace(PLAIN, epochs=2, schedule="polynomial", schedule_by="local_step"), cohort=True
-    ),
-}
 
 
 @pytest.mark.parametrize("name", RUNS)
