@@ -12,6 +12,7 @@ from . import (
     fedvls_cifar10,
     fedvls_mnist,
     flbenchmark,
+    ifca_mnist,
     isic2019,
     lr_mnist,
     moon_cifar10,
@@ -46,5 +47,6 @@ ITEMS = tuple(
         flbenchmark,
         fedvls_cifar10,
         pfl_cifar10,
+        ifca_mnist,
     )
 )
