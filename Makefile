@@ -78,7 +78,8 @@ docs: $(DOCS)/.installed ## the documentation in site/, from an environment of i
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --strict --quiet --site-dir site
 	$(DOCS)/bin/python -m tests.docs.check_site site
 
-golden: $(STAMP) ## write tests/golden/wire.txt anew: what leaves a client, method by method
+golden: $(STAMP) ## write anew what leaves a client (tests/golden/wire.txt) and which names stay (stays.txt)
 	$(BIN)/python -m tests.golden.regenerate
+	$(BIN)/python -m tests.golden.stays
 
 .PHONY: help venv demo test test-browser test-slow extras test-apart test-real check docs golden

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from raffed.search.request import Request
 
 SECONDS = 5.0  # between two lines of a script about rounds
-Event: TypeAlias = Mapping[str, Any]  # what `--json` prints, as docs/events.md describes it
+Event: TypeAlias = Mapping[str, Any]  # what `--json` prints, as docs/programs.md describes it
 Show = Callable[[str], None]
 
 

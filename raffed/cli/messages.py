@@ -55,7 +55,7 @@ GONE = {
     "cache": "raffed removes no arrays of own data by itself; delete files of ~/.cache/raffed/arrays",
     "--transport": "leave it out: actors of this machine are called by socket, and others through Ray",
     "--execution auto": "`raffed doctor` with the options of the run says what is fastest here",
-    "--log-json": "`--json` after the command writes one JSON object a line to stdout (docs/events.md)",
+    "--log-json": "`--json` after the command writes one JSON object a line to stdout (docs/programs.md)",
 }
 """A command, or an option with its value → what to do instead."""
 

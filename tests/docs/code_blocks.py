@@ -24,6 +24,7 @@ OWN_TESTS = {
     "docs/libraries.md": "test_libraries_page.py",
     "docs/own_model.md": "test_own_pages.py",
     "docs/own_table.md": "test_own_pages.py",
+    "docs/programs.md": "test_own_pages.py",
 }
 CHECKOUT = "it needs a checkout; tests/adopted runs such commands with an engine of its own"
 CLUSTER = "it needs a cluster or a bucket; tests/cluster runs its parts"

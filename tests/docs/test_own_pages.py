@@ -4,6 +4,7 @@ stands.
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import shlex
@@ -16,6 +17,7 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
+import raffed
 from raffed.cli.app import app
 from raffed.data.importers.reference import KINDS
 from raffed.tables.catalogue import own_item
@@ -106,6 +108,31 @@ def test_the_page_on_own_data_names_every_kind_of_reference_and_its_options() ->
     assert [kind for kind in KINDS if f"`{kind}:" not in page] == []
     options = ("label", "client", "features", "drop", "categorical", "test", "seed", "size", "colour")
     assert [option for option in options if f"`{option}`" not in page] == []
+
+
+@pytest.mark.more
+def test_the_program_that_compares_two_methods_reads_json_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its method `plain` is FedAvg, so its first run has FedAvg's accuracy to the last bit."""
+    mine, program = blocks("programs.md", "python")
+    Path("mine.py").write_text(mine, encoding="utf-8")
+    exec(compile(program, "programs.md", "exec"), {})
+    printed = capsys.readouterr().out.splitlines()
+    runs = [line.split() for line in printed[:4]]
+    assert sorted((method.rpartition(":")[2], seed) for method, seed, _ in runs) == [
+        ("plain", "0"),
+        ("plain", "1"),
+        ("uniform", "0"),
+        ("uniform", "1"),
+    ]
+    assert len(printed) == 5
+    [plain] = [accuracy for method, seed, accuracy in runs if method.endswith("plain") and seed == "0"]
+    config = raffed.RunConfig(
+        data=raffed.Data("digits", "dirichlet:10:0.3"),
+        local=raffed.Local(epochs=1),
+        federation=raffed.Federation(rounds=4),
+        runtime=raffed.Runtime(execution="serial"),
+    )
+    assert raffed.run(config, out="alone").accuracy == float(plain)
 
 
 @pytest.mark.slow

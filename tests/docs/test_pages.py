@@ -98,7 +98,7 @@ def test_the_page_on_events_lists_those_of_the_command_line() -> None:
     sources = [path.read_text(encoding="utf-8") for folder in folders for path in folder.glob("*.py")]
     emitted = {name for one in sources for name in re.findall(r'(?:_emit\(\s*|"event": )"([a-z_]+)"', one)}
     assert len(emitted) > 15
-    listed = set(re.findall(r"^\| `([a-z_]+)` \|", text("events.md"), re.MULTILINE))
+    listed = set(re.findall(r"^\| `([a-z_]+)` \|", text("programs.md"), re.MULTILINE))
     assert listed == emitted - {"begin", "said", "ended"}  # only people see the first two
 
 
