@@ -150,8 +150,10 @@ def fedamp(
     mean (`shares = "relative"`). α 0.1 keeps ξ_ii at least 0 for up to 251 clients at σ 25. PFLlib's α = σ =
     1 makes it −18 for 20 equal models.
 
-    Departures: training begins at u_i, as in FLGo. Clients that are absent stay in the mixtures with their
-    last models, where PFLlib has those of the round alone. BatchNorm's statistics are mixed with the weights.
+    Departures: training begins at u_i, as in FLGo, which does not clear gradients within a round, so that
+    they add up. PFLlib's clients go on with their own models, and its pull has no gradient, so it is local
+    training (`solo`). Clients that are absent stay in the mixtures with their last models, where PFLlib has
+    those of the round alone. BatchNorm's statistics are mixed with the weights.
     The server keeps a model of every client, so this is a method for tens of clients.
 
     Raises:

@@ -249,8 +249,8 @@ def fedfomo(
     Scored: the model after local training; between rounds the mixture.
 
     Where the paper and the code differ: the code divides ω by |Σω| before it adds it to P, which grows
-    without bound where the sum is near 0 (`scaled`), and its norm is by default l1. The defaults are the
-    equations.
+    without bound where the sum is near 0 (`scaled`), and its norm is by default l1. Its l2 is the squared
+    norm, and its l2_root the sum of the norms of all tensors. The defaults are the equations.
 
     Departures: exploration decays by rounds; in the code it decays by local epochs, so that it is over after
     one or two rounds, and the generator begins anew in every round, so that it repeats. The code's means of
