@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar, cast
 
+from raffed.adopted.families import FAMILIES, Family
 from raffed.errors import UsageError
 from raffed.own.gate import within
 from raffed.results.files import read_regular
@@ -27,30 +28,6 @@ from raffed.results.files import read_regular
 Kind = TypeVar("Kind", bound=ast.AST)
 LARGEST = 4 * 2**20  # bytes of one source file
 DEEPEST = 3  # folders above a main file
-
-
-class Family(NamedTuple):
-    """A kind of engine: how its releases are laid out.
-
-    Attributes:
-        name: The word before the colon of a method, such as `pfllib:PATH#NAME`.
-        main: The name of the file that the author starts.
-        flag: The flag of its parser that names the method.
-        servers: The package that holds the servers.
-        clients: The package that holds the clients.
-    """
-
-    name: str
-    main: str
-    flag: str
-    servers: str
-    clients: str
-
-
-FAMILIES = (
-    Family("pfllib", "main.py", "algorithm", "flcore.servers", "flcore.clients"),
-    Family("flsim", "train.py", "method", "server", "client"),
-)
 
 
 class CodeLine(NamedTuple):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raffed.adopted.checkout import AuthorFlag, Checkout, Missing, last_name
+from raffed.adopted.families import EXECUTED, Family
 from raffed.adopted.traps import traps_of
 from raffed.config.run import RunConfig
 from raffed.config.sections import SECTIONS
@@ -28,29 +29,13 @@ if TYPE_CHECKING:
     from raffed.core.method import Factory, Method
     from raffed.methods.own import Space
 
-_FORM = re.compile(r"pfllib:[^#]+#[\w.-]+")
+_FORM = re.compile(rf"({'|'.join(EXECUTED)}):[^#]+#[\w.-]+")
 MODEL = "author:"  # before the name of a network of the author's
-# Flag of the author's parser → what sets it. Parsers have one of several names for some.
-SET_BY = {
-    "algorithm": "method",
-    "dataset": "data.dataset",
-    "num_classes": "data.dataset",
-    "num_clients": "data.split",
-    "device": "runtime.gpu_fraction",
-    "global_rounds": "federation.rounds",
-    "join_ratio": "federation.participation",
-    "eval_gap": "federation.eval_every",
-    "batch_size": "local.batch_size",
-    "local_learning_rate": "local.lr",
-    "local_epochs|local_steps": "local.epochs",
-    "model|model_family": "model.name",
-}
-REPEATS = ("times", "prev")  # flags that repeat the whole run
 TAKEN = {  # fields beside these that a run of an author's engine may set
     *(f"data.{name}" for name in ("root", "download", "pool", "local_test", "samples", "split_args")),
     *("runtime.execution", "runtime.actors", "runtime.clients_per_actor", "runtime.threads"),
     *("runtime.checkpoint_every", "runtime.keep_checkpoints", "runtime.max_restarts"),
-    *("runtime.author_python", *SET_BY.values()),
+    "runtime.author_python",
 }
 SHAPES: dict[tuple[int, ...], str] = {
     (1, 28, 28): "mnist",
@@ -97,9 +82,14 @@ class AuthorsMethod:
     def checkout(self) -> Checkout:
         """The author's files, read and not executed."""
         checkout = Checkout(self.folder)
-        if checkout.family.name != "pfllib":
+        if checkout.family.name != self.name.partition(":")[0]:
             raise UsageError(f"{self.name}: {checkout.folder} is of the family {checkout.family.name}")
         return checkout
+
+    @property
+    def family(self) -> Family:
+        """The family of its engine."""
+        return self.checkout.family
 
     @property
     def sha256(self) -> str:
@@ -158,7 +148,8 @@ class AuthorsMethod:
 
     def flag_of(self, field: str) -> str:
         """Return the flag of the author's parser that stands for a field of the configuration."""
-        named = [name for names, where in SET_BY.items() if where == field for name in names.split("|")]
+        set_by = self.family.set_by.items()
+        named = [name for names, where in set_by if where == field for name in names.split("|")]
         known = [name for name in named if name in self.flags]
         if not known:
             raise UsageError(f"{self.checkout.main}: its parser has no flag {' or '.join(named)} for {field}")
@@ -219,11 +210,12 @@ class AuthorsMethod:
     def _check_fields(self, config: RunConfig) -> None:
         usual = {name: asdict(kind()) for name, kind in SECTIONS.items()}
         given = {name: asdict(getattr(config, name)) for name in SECTIONS}
+        taken = TAKEN | set(self.family.set_by.values())
         refused = [
             f"{section}.{field}"
             for section, fields in given.items()
             for field, value in fields.items()
-            if value != usual[section][field] and f"{section}.{field}" not in TAKEN | {"data.split"}
+            if value != usual[section][field] and f"{section}.{field}" not in taken
         ]
         refused += ["loss"] if config.loss else []
         if refused:
@@ -245,8 +237,10 @@ class AuthorsMethod:
             flag = self.flags.get(name)
             if flag is None:
                 raise UnknownNameError(f"flag of {self.checkout.main}", name, self.flags)
-            field = next((where for names, where in SET_BY.items() if name in names.split("|")), "")
-            if name in REPEATS:
+            field = next(
+                (where for names, where in self.family.set_by.items() if name in names.split("|")), ""
+            )
+            if name in self.family.repeats:
                 raise UsageError(f"--set {name}: repeats are runs with seeds; give --seeds")
             if field and name not in (model, "dataset"):
                 raise UsageError(f"--set {name}: {field} sets it; leave it out")
@@ -294,7 +288,7 @@ class AuthorsMethod:
             "method": self.method,
             "data.split": clients,
             "runtime.gpu_fraction": "cuda" if config.runtime.gpu_fraction else "cpu",
-            "federation.rounds": config.federation.rounds - self.ahead,
+            "federation.rounds": config.federation.rounds + 1 - self.ahead - self.family.extra,
             "federation.participation": config.federation.participation,
             "federation.eval_every": config.federation.eval_every,
             "local.batch_size": config.local.batch_size,

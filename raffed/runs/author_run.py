@@ -56,6 +56,10 @@ HANDED = (
     "CONDA_PREFIX",
 )
 Event = Mapping[str, Any]
+# How a family's engines find the samples of the clients in their folder
+LAYOUTS: dict[str, Callable[[DividedData, str], object]] = {
+    "pfllib": lambda divided, folder: export(divided, f"pfllib:{folder}")
+}
 
 
 def author_events(
@@ -203,7 +207,7 @@ class AuthorFolder:
 
     def _order(self, state: Path | None) -> dict[str, Any]:
         """Return what the process is told to execute, in a fresh folder with the data of the clients."""
-        checkout, family = self.engine.checkout, self.engine.checkout.family
+        checkout, family = self.engine.checkout, self.engine.family
         main, place = checkout.named(checkout.main), self.path / PLACE
         shutil.rmtree(place, ignore_errors=True)
         name = self.command[self.command.index("--dataset") + 1]
@@ -211,7 +215,8 @@ class AuthorFolder:
         pools = {"train": (data.x, data.y), "test": (data.x_test, data.y_test)}
         lists = partition.train, partition.test, partition.test_pool
         divided = DividedData.of(pools, *lists, data.num_classes, self.config.data.split, data.max_value)
-        export(divided, f"pfllib:{(place / main).parents[1] / 'dataset' / name}")
+        folder = os.path.normpath((place / main).parent / family.data.format(name))
+        LAYOUTS[family.name](divided, folder)
         return {
             "source": str(checkout.folder),
             "target": str(place),
@@ -219,8 +224,8 @@ class AuthorFolder:
             "main": main,
             "flags": list(self.command),
             "servers": family.servers,
-            "tests": ["test_metrics", "train_metrics"],
-            "rounds": self.engine.flag_of("federation.rounds"),
+            "tests": list(family.tests),
+            "rounds": family.rounds,
             "packages": [missing.name for missing in checkout.packages()],
             "seed": self.config.seed,
             "threads": self.config.runtime.threads,
