@@ -15,7 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from raffed.results import SCHEMA, SCHEMA_VERSION, Row, write_json
+from raffed.results.metric import Row
+from raffed.results.runfile import write_json
+from raffed.results.schema import SCHEMA, SCHEMA_VERSION
 from tests.forging import FEWEST, sha256
 
 MODELS = ("global", "local", "personal")

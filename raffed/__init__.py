@@ -13,13 +13,15 @@ Example:
 
 from __future__ import annotations
 
+import ast
+import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raffed import _checkout
-
 __version__ = "0.1.0"
-
-_checkout.install()
+_HERE = Path(__file__).resolve()
+if (_HERE.parents[1] / "pyproject.toml").is_file() and (_HERE.parents[1] / "tune_spaces").is_dir():
+    __path__.append(str(_HERE.parents[1]))  # in a checkout raffed.analysis and others stand beside raffed/
 
 if TYPE_CHECKING:
     from raffed.api.branching import extend, fork
@@ -132,85 +134,13 @@ __all__ = [
     "verify",
 ]
 
-_NAMES = {
-    "raffed.api.branching": ("extend", "fork"),
-    "raffed.api.bundling": ("bundle", "replay", "verify"),
-    "raffed.api.comparing": ("compare",),
-    "raffed.api.reporting": ("report",),
-    "raffed.api.reproducing": ("reproduce",),
-    "raffed.api.tuning": ("tune",),
-    "raffed.config.clock": ("Clock",),
-    "raffed.config.faults": ("Faults",),
-    "raffed.config.portable": ("portable",),
-    "raffed.config.privacy": ("Privacy",),
-    "raffed.config.federation": ("Federation",),
-    "raffed.config.run": ("RunConfig",),
-    "raffed.config.sections": ("Data", "Model", "Numerics", "Runtime"),
-    "raffed.config.training": ("Local",),
-    "raffed.config.validation": (
-        "Choices",
-        "Doc",
-        "Length",
-        "Range",
-        "Strength",
-        "Words",
-    ),
-    "raffed.core.addressed": ("Mixtures",),
-    "raffed.core.context": (
-        "ClientData",
-        "Context",
-        "Forward",
-        "Received",
-        "ServerContext",
-        "Spec",
-    ),
-    "raffed.core.ingredients": (
-        "Correction",
-        "Gradient",
-        "Head",
-        "Ingredient",
-        "LocalSolver",
-        "Personal",
-        "Term",
-    ),
-    "raffed.core.messages": (
-        "Addressed",
-        "Broadcast",
-        "Private",
-        "Summable",
-        "Upload",
-        "Wire",
-    ),
-    "raffed.core.method": ("Method",),
-    "raffed.core.params": (
-        "Params",
-        "State",
-    ),
-    "raffed.core.parts": (
-        "Budget",
-        "ParameterSplit",
-        "Pass",
-    ),
-    "raffed.core.server": (
-        "Assign",
-        "Mean",
-        "ServerData",
-        "ServerRule",
-        "ServerSGD",
-    ),
-    "raffed.core.measures.own_metric": ("metric",),
-    "raffed.core.training.own_loss": ("loss",),
-    "raffed.data.dataset": ("Dataset",),
-    "raffed.data.own_split": ("split",),
-    "raffed.tables.items": ("Claim",),
-    "raffed.tables.catalogue": ("table",),
-    "raffed.runs.result": ("RunResult",),
-    "raffed.runs.saved_model": ("export", "load_model"),
-    "raffed.runs.run": ("iterate", "resume", "run"),
-    "raffed.methods.own": ("method",),
-    "raffed.models.own.wrapping": ("as_net",),
+_HOMES = {
+    one.name: str(node.module)
+    for node in ast.walk(ast.parse(_HERE.read_text(encoding="utf-8")))
+    if isinstance(node, ast.ImportFrom) and str(node.module).startswith("raffed.")
+    for one in node.names
 }
-_HOMES = {name: home for home, names in _NAMES.items() for name in names}
+"""Public name → its module, as the imports for type checkers above state it."""
 
 
 def __dir__() -> list[str]:
@@ -232,6 +162,4 @@ def __getattr__(name: str) -> Any:
     """
     if name not in _HOMES:
         raise AttributeError(f"module 'raffed' has no attribute {name!r}")
-    import importlib
-
     return getattr(importlib.import_module(_HOMES[name]), name)

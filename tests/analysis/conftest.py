@@ -16,7 +16,9 @@ from raffed.analysis.loading import load_runs
 from raffed.analysis.reproduction.item_runs import Reproduction, run_folders
 from raffed.analysis.runs.load import Runs
 
-from raffed.results import MetricsWriter, Row, write_json
+from raffed.results.metric import Row
+from raffed.results.runfile import write_json
+from raffed.results.writer import MetricsWriter
 from tests.analysis.written_item import written_item
 
 WriteTable = Callable[..., tuple[Reproduction, Runs]]

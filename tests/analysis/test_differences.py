@@ -18,7 +18,9 @@ from raffed.analysis.reproduction.printed import printed_values
 from raffed.analysis.runs.load import Runs, read_runs
 from raffed.analysis.table import TextTable
 
-from raffed.results import MetricsWriter, Row, write_json
+from raffed.results.metric import Row
+from raffed.results.runfile import write_json
+from raffed.results.writer import MetricsWriter
 from raffed.tables.catalogue import find_item
 from raffed.tables.item_file import write_item
 from raffed.tables.planner import planned_runs

@@ -23,8 +23,10 @@ from raffed.analysis.runs.load import Runs
 from raffed.analysis.table import TextTable
 from raffed.reproductions.pages.findings import findings, gain_table, judged
 
-from raffed.results import MetricsWriter, Row, write_json
+from raffed.results.metric import Row
 from raffed.results.metrics import TERM_STRENGTH, TEST_ACCURACY
+from raffed.results.runfile import write_json
+from raffed.results.writer import MetricsWriter
 from tests.analysis.written_item import written_item
 
 Written = tuple[Reproduction, Runs]

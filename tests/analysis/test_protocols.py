@@ -9,7 +9,7 @@ from raffed.analysis import write_report
 from raffed.analysis.metrics.protocols import Protocols, protocol_table
 from raffed.analysis.runs.groups import groups
 
-from raffed.results import Row
+from raffed.results.metric import Row
 from tests.analysis.conftest import WriteRun
 
 RISING = [k / 20 for k in range(1, 12)] + [0.3]  # the best round is not the last one

@@ -31,9 +31,9 @@ from raffed.analysis.table import TextTable, as_latex
 
 import raffed
 from raffed.methods import METHODS, method_info
-from raffed.results import MetricsWriter, write_json
 from raffed.results.metrics import CALIBRATION, METRICS, SPREAD, TEST_ACCURACY, WORST_DECILE
-from raffed.results.writer import read_metrics
+from raffed.results.runfile import write_json
+from raffed.results.writer import MetricsWriter, read_metrics
 from tests.analysis.changed_run import change
 from tests.analysis.conftest import WriteRun
 

@@ -42,10 +42,10 @@ from raffed.analysis.runs.load import Runs
 
 import raffed
 from raffed import Clock, Data, Federation, Local, Model, RunConfig, Runtime
-from raffed.results import MetricsWriter, Row, write_json
 from raffed.results.by_samples import by_samples
-from raffed.results.runfile import sealed
-from raffed.results.writer import read_metrics
+from raffed.results.metric import Row
+from raffed.results.runfile import sealed, write_json
+from raffed.results.writer import MetricsWriter, read_metrics
 from tests.analysis.changed_run import change
 from tests.analysis.conftest import WriteRun
 from tests.forging import sha256

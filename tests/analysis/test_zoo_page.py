@@ -18,7 +18,8 @@ from raffed.reproductions.pages.zoo.cells import command
 from raffed.reproductions.pages.zoo.page import item_page, where_it_holds
 from raffed.reproductions.pages.zoo.rows import against, seen, trial_rounds
 
-from raffed.results import MetricsWriter, Row
+from raffed.results.metric import Row
+from raffed.results.writer import MetricsWriter
 from raffed.tables.catalogue import chosen, find_item
 from tests.analysis.written_item import written_item
 

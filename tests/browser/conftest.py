@@ -16,7 +16,7 @@ from raffed.analysis import write_report
 from raffed.analysis.loading import load_runs
 from raffed.analysis.report import find_items, write_loaded
 
-from raffed.results import write_json
+from raffed.results.runfile import write_json
 from tests.analysis.conftest import WriteRun
 from tests.browser.chromium import Chromium, Tab, find_chromium
 

@@ -16,7 +16,8 @@ import torch
 import raffed
 from raffed import Data, Federation, RunConfig, Runtime
 from raffed.errors import UsageError
-from raffed.results import read_metrics, read_run
+from raffed.results.runfile import read_run
+from raffed.results.writer import read_metrics
 from raffed.runtime.setup import check_new, prepare_run
 from tests.cli.conftest import QUICK, Cli, contents
 from tests.forging import edited, resealed

@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from raffed.reproductions.pages.packed.files import read_records
 
 from raffed import RunConfig
 from raffed.cli.messages import set_as_recorded
-from raffed.results import read_run
+from raffed.results.runfile import read_run
 from raffed.results.storage import packed_below
-from reproductions.pages.packed.files import read_records
 from tests.cli.conftest import Cli
 from tests.cli.damages import (
     Damage,

@@ -17,8 +17,9 @@ from raffed.config.run import RunConfig
 from raffed.data import datasets
 from raffed.errors import DataFileError, RunFolderError
 from raffed.methods import build_method
-from raffed.results import lock, write_json
+from raffed.results import lock
 from raffed.results.files import check_tree, replacing
+from raffed.results.runfile import write_json
 from raffed.runtime.record_codec import save_record
 from tests.cli.conftest import Cli
 from tests.forging import edited

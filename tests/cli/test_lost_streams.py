@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raffed.results import read_run
+from raffed.results.runfile import read_run
 
 RAFFED = f"{sys.executable} -m raffed"
 RUN = f"{RAFFED} run --method fedavg --rounds 2 --epochs 1 --split p4c5 --execution serial --out"

@@ -12,7 +12,8 @@ import pytest
 import raffed
 from raffed import Data, Federation, RunConfig, Runtime
 from raffed.cli.tables import show_result
-from raffed.results import read_metrics, read_run
+from raffed.results.runfile import read_run
+from raffed.results.writer import read_metrics
 from tests.cli.conftest import QUICK, Cli, contents
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from raffed.results import read_run
+from raffed.results.runfile import read_run
 from tests.cli.conftest import Cli, shell
 from tests.live_output import lines
 

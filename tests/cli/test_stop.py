@@ -23,9 +23,10 @@ import pytest
 import raffed
 from raffed.api.progress import Event
 from raffed.cli.screen import LineScreen
-from raffed.results import lock, read_metrics, read_run
-from raffed.results.runfile import write_json
+from raffed.results import lock
+from raffed.results.runfile import read_run, write_json
 from raffed.results.sweep_file import read_sweep
+from raffed.results.writer import read_metrics
 from raffed.runs.run import mark_interrupted
 from raffed.runtime.ray.session import RaySession
 from raffed.runtime.serial import SerialBackend

@@ -17,7 +17,7 @@ import raffed
 from raffed.data.partition import make_partition
 from raffed.data.partition_file import Partition
 from raffed.data.splits import parse_split
-from raffed.results import read_run
+from raffed.results.runfile import read_run
 from raffed.runs.verify import sampled, verify
 from tests.cli.conftest import Cli, contents
 from tests.cli.damages import Damage, in_short, instead, told_once
@@ -141,9 +141,8 @@ def test_a_consistent_forgery_is_found_by_execution(cli: Cli, copied: Path) -> N
 
 def test_forged_rows_of_a_round_are_found_by_execution(copied: Path, finished: Path) -> None:
     """Rows of another seed under the run's name, with a hash that fits."""
-    from raffed.results import read_metrics, rows_sha256
     from raffed.results.metric import Row
-    from raffed.results.writer import MetricsWriter
+    from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256
 
     shutil.rmtree(copied / "metrics")
     about = read_run(copied)

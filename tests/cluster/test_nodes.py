@@ -18,7 +18,7 @@ import pytest
 
 import raffed
 from raffed.config.toml import parse_toml
-from raffed.results import read_run
+from raffed.results.runfile import read_run
 from tests.cluster.nodes import EXPERIMENT, ROOT, Cluster, with_mount
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import raffed
-from raffed.results import read_run
+from raffed.results.runfile import read_run
 from tests.cluster.nodes import ROOT
 from tests.cluster.slurm import Slurm, why_not
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from raffed.results import read_run
+from raffed.results.runfile import read_run
 from tests.cli.conftest import shell
 from tests.cluster.nodes import Cluster
 from tests.own.conftest import PROX

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from raffed.results import METRICS, MetricsWriter, Row
+from raffed.results.metric import Row
+from raffed.results.metrics import METRICS
+from raffed.results.writer import MetricsWriter
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import raffed
 from tests.warm import python
 
 ROOT = Path(__file__).parents[2]
@@ -81,19 +82,7 @@ def base_of(name: str, path: Path, node: ast.ImportFrom) -> str:
     return ".".join([*kept, node.module] if node.module else kept)
 
 
-def homes() -> dict[str, str]:
-    """Public name of raffed → the module that `raffed/__init__.py` imports it from."""
-    tree = ast.parse((ROOT / "raffed" / "__init__.py").read_text(encoding="utf-8"))
-    values = {
-        node.targets[0].id: node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
-    }
-    names = ast.literal_eval(values["_NAMES"])
-    return {name: home for home, public in names.items() for name in public}
-
-
-HOMES = homes()
+HOMES = raffed._HOMES  # public name of raffed → its module
 
 
 @lru_cache
@@ -130,7 +119,7 @@ def roots(name: str) -> set[str]:
 def layer(name: str) -> str:
     """`core` for raffed.core.params; "" for raffed itself and for what starts it."""
     parts = name.split(".")
-    return parts[1] if len(parts) > 1 and parts[-1] != "__main__" and parts[1] != "_checkout" else ""
+    return parts[1] if len(parts) > 1 and parts[-1] != "__main__" else ""
 
 
 def in_layer(wanted: str) -> list[str]:
@@ -242,13 +231,6 @@ def test_a_run_does_not_import_torch_s_compiler(cohort: int, model: str, tmp_pat
     """
     done = python(["-c", RUN.format(cohort=cohort, model=model)], cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
-
-
-def test_what_stands_checkout_raffed_is_one_module_object() -> None:
-    """`import analysis` in a checkout is raffed.analysis itself, so that no class exists twice."""
-    each = "; ".join(f"import {name}, raffed.{name}; assert {name} is raffed.{name}" for name in BESIDE)
-    done = python(["-c", f"import raffed; {each}"], cwd=ROOT)
-    assert done.returncode == 0, done.stderr
 
 
 def test_no_two_public_classes_share_a_name() -> None:

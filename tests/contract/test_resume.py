@@ -13,7 +13,7 @@ import pytest
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, RunResult, Runtime
 from raffed.methods import METHODS
-from raffed.results import read_run
+from raffed.results.runfile import read_run
 from tests.params import one_in
 from tests.tiny import SHORT
 

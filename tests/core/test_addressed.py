@@ -19,7 +19,7 @@ from raffed.errors import UsageError
 from raffed.methods.fedavg import fedavg
 from raffed.methods.solo import solo
 from raffed.own.user_code import UserCodeError
-from raffed.results import read_run
+from raffed.results.runfile import read_run
 from raffed.runs.checkpoint import round_sha256, weights_sha256
 from raffed.runtime.record_codec import load_server
 from raffed.testing import check_method

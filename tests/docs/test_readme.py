@@ -16,7 +16,7 @@ from raffed import Data, Federation, RunConfig, Runtime
 from raffed.cli.app import EPILOG
 from raffed.config.portable import flags_of
 from raffed.data.datasets import load_dataset
-from raffed.results import read_run
+from raffed.results.runfile import read_run
 from tests.cli.conftest import shell
 from tests.docs.screenshots import demo_words
 from tests.warm import python

@@ -17,9 +17,9 @@ import pytest
 import raffed
 from raffed import Clock, Data, Faults, Federation, Local, Model, Privacy, RunConfig, Runtime
 from raffed.errors import UsageError
-from raffed.results import METRICS, Metric, MetricsWriter, Row
-from raffed.results.metric import CLIENTS, FRACTION, Level, MetricTable, Unit
+from raffed.results.metric import CLIENTS, FRACTION, Level, Metric, MetricTable, Row, Unit
 from raffed.results.metrics import (
+    METRICS,
     NOISE,
     PERSONAL_F1,
     STAGE_ACCURACY,
@@ -27,6 +27,7 @@ from raffed.results.metrics import (
     TEST_ACCURACY,
     metric_lines,
 )
+from raffed.results.writer import MetricsWriter
 
 ROOT = Path(__file__).parents[2]
 BASE = RunConfig(

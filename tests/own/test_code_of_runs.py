@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from raffed.results import read_run, write_json
-from raffed.results.runfile import folder_name
+from raffed.results.runfile import folder_name, read_run, write_json
 from raffed.results.sweep_file import read_sweep
 from tests.cli.conftest import QUICK, Cli, contents, shell
 from tests.warm import python

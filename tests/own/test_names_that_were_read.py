@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from raffed.reproductions.pages.packed.files import pack_folder, read_file, unpack_folder, write_records
 
 from raffed.bundles.archive import read_archive, write_archive
 from raffed.bundles.making import contents_of
@@ -24,7 +25,6 @@ from raffed.results.remote import Remote
 from raffed.results.runfile import RECORDS_FILE
 from raffed.results.sweep_file import read_sweep
 from raffed.runs.code_record import write_notebook
-from reproductions.pages.packed.files import pack_folder, read_file, unpack_folder, write_records
 from tests.cli.conftest import QUICK, Cli, cli
 
 __all__ = ["cli"]

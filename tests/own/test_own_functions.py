@@ -24,7 +24,7 @@ from raffed.errors import RunFolderError, UsageError
 from raffed.methods import build_method
 from raffed.own.resolve import load
 from raffed.own.user_code import UserCodeError
-from raffed.results import read_run
+from raffed.results.runfile import read_run
 from raffed.runs.result import RunResult
 from raffed.search import space
 from raffed.search.request import Request

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from raffed.results import read_run
+from raffed.results.runfile import read_run
 from tests.own.conftest import PROX
 from tests.warm import python
 

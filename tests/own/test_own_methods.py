@@ -26,8 +26,7 @@ from raffed.methods import METHODS, build_method, method_info, method_name
 from raffed.methods.own import method
 from raffed.own.gate import entry_points
 from raffed.own.resolve import load
-from raffed.results import read_run
-from raffed.results.runfile import folder_name
+from raffed.results.runfile import folder_name, read_run
 from raffed.runs.result import RunResult
 from raffed.runtime.setup import prepare_run
 from tests.cli.conftest import QUICK, Cli

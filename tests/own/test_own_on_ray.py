@@ -11,7 +11,7 @@ import pytest
 
 import raffed
 from raffed import Data, Runtime
-from raffed.results import read_run
+from raffed.results.runfile import read_run
 from tests.cli.conftest import shell
 from tests.cluster.nodes import Cluster
 from tests.own.own_code import federated

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from raffed.results import read_run
+from raffed.results.runfile import read_run
 from tests.packaging.clean import ROOT, CleanEnvironment, environment
 
 EXAMPLES = ("own_method", "own_data", "own_model")

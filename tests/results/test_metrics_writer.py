@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from raffed.errors import RunFolderError, UsageError
-from raffed.results import SCHEMA, SCHEMA_VERSION, MetricsWriter, Row, read_metrics, rows_sha256
-from raffed.results.writer import rows_until
+from raffed.results.metric import Row
+from raffed.results.schema import SCHEMA, SCHEMA_VERSION
+from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256, rows_until
 
 
 def writer(folder: Path) -> MetricsWriter:
@@ -173,7 +174,8 @@ KILLED = """
 import os, sys
 from pathlib import Path
 import pandas  # pyarrow imports it at its first array: better once here than in every child
-from raffed.results import MetricsWriter, Row
+from raffed.results.metric import Row
+from raffed.results.writer import MetricsWriter
 
 def count():
     global left

@@ -11,7 +11,10 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raffed.results import METRICS, SCHEMA, MetricsWriter, Row, read_metrics, rows_sha256
+from raffed.results.metric import Row
+from raffed.results.metrics import METRICS
+from raffed.results.schema import SCHEMA
+from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256
 
 index = st.none() | st.integers(0, 3)
 values = st.floats(allow_nan=True, allow_infinity=True) | st.sampled_from([0.0, -0.0, 0.5])

@@ -15,9 +15,9 @@ import raffed
 from raffed.config.validation import Doc, Json
 from raffed.errors import RunFolderError
 from raffed.own.gate import check_inside
-from raffed.results import read_run, runfile, write_json
+from raffed.results import runfile
 from raffed.results.files import LARGEST, JsonFileError, NoJsonFileError, read_json
-from raffed.results.runfile import RunContents, problem, sealed
+from raffed.results.runfile import RunContents, problem, read_run, sealed, write_json
 from tests.forging import FEWEST
 
 GOOD = {"a": [1, -2.5, True, None, "ü", {"b": {}}], "": 2**63 - 1}

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import raffed
-from raffed.results import read_metrics, read_run
+from raffed.results.runfile import read_run
+from raffed.results.writer import read_metrics
 from tests.forging import edited
 from tests.runtime.conftest import small
 

@@ -14,7 +14,7 @@ import pytest
 import raffed
 from raffed.errors import RunFolderError
 from raffed.methods import METHODS
-from raffed.results import read_run
+from raffed.results.runfile import read_run
 from raffed.results.segments import difference, up_to
 from raffed.runs.verify import verify
 from tests.forging import edited

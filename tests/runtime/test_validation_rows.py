@@ -9,7 +9,7 @@ import pytest
 
 import raffed
 from raffed.data.partition_file import Partition
-from raffed.results import read_metrics, rows_sha256
+from raffed.results.writer import read_metrics, rows_sha256
 from raffed.runs.events import RoundEvent
 from tests.runtime.conftest import on, small
 

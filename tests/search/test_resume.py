@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from raffed.results import read_run
-from raffed.results.runfile import sealed
+from raffed.results.runfile import read_run, sealed
 from raffed.results.sweep_file import read_sweep
 from tests.cli.conftest import Cli
 from tests.search.traps import plant

@@ -14,16 +14,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from raffed.analysis.sweeps import Sweep, tuning_table
 from ray.tune.schedulers import TrialScheduler
 
 import raffed
-from analysis.sweeps import Sweep, tuning_table
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.cli.messages import repeated_warnings
 from raffed.cli.screen import make_screen
 from raffed.errors import RunFolderError, UsageError
-from raffed.results import read_run
-from raffed.results.runfile import RUN_FILE, SWEEP_FILE, write_json
+from raffed.results.runfile import RUN_FILE, SWEEP_FILE, read_run, write_json
 from raffed.results.sweep_file import read_sweep
 from raffed.runs.folder import run_config
 from raffed.runs.run import mark_pruned

@@ -16,8 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from raffed.errors import RunFolderError, UsageError
-from raffed.results import SCHEMA, read_metrics, read_run, rows_sha256
+from raffed.results.runfile import read_run
+from raffed.results.schema import SCHEMA
 from raffed.results.sweep_file import read_sweep
+from raffed.results.writer import read_metrics, rows_sha256
 from tests.cli.conftest import Cli
 from tests.search.conftest import QUICK
 
