@@ -109,11 +109,6 @@ def _entry(path: Path, name: str) -> float | None:
     return next((float(line.split()[1]) for line in lines if line.split()[:1] == [name]), None)
 
 
-def address_limit() -> int | None:
-    """Return how many bytes this process may map (`ulimit -v`, or a batch system), or None if unlimited."""
-    return _soft_limit("RLIMIT_AS")
-
-
 def _soft_limit(name: str) -> int | None:
     """Return a limit of this process in bytes, or None if there is none."""
     if sys.platform == "win32":
@@ -124,36 +119,11 @@ def _soft_limit(name: str) -> int | None:
     return None if limit == resource.RLIM_INFINITY else limit
 
 
-def check_room() -> None:
-    """If a limit is set, check that torch can be loaded.
-
-    Ray's actors would only find out half a minute later.
-
-    Raises:
-        UsageError: There is too little memory to load torch.
-    """
-    if address_limit() is None:
-        return
-    try:
-        import torch  # noqa: F401 (it is loaded sooner or later)
-    except (ImportError, MemoryError, OSError) as error:
-        if (why := no_memory(error)) is None:
-            raise
-        raise UsageError(why) from error
-
-
 def no_memory(error: BaseException) -> str | None:
     """Return a message if an error was caused by a lack of memory, or None for other errors."""
     if not isinstance(error, MemoryError) and not re.search(UNMAPPED, str(error), re.IGNORECASE):
         return None
-    limit = address_limit()
-    if limit is None:
-        return f"no memory is left ({_first_line(error)}); {ADVICE}"
-    much = f"{limit / 2**30:.1f} GiB of memory"
-    return (
-        f"this process may map {much} (ulimit -v), which is too little ({_first_line(error)}); raise it: "
-        f"ulimit -v unlimited"
-    )
+    return f"no memory is left ({_first_line(error)}); {ADVICE}"
 
 
 def _first_line(error: BaseException) -> str:

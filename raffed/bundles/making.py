@@ -7,7 +7,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,22 +159,18 @@ def _below(top: Path, kind: str, names: list[str], record: str, about: dict[str,
     return Contents(kind, top, tuple(runs), record, about, tuple(notes))
 
 
-# The lock of the environment in a bundle: the versions of raffed and of everything that it needs.
+# The lock of the environment in a bundle: the versions of all packages that are installed.
 #
 # Only names and versions are listed, never where a package was installed from.
 
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
-
-def environment_lock(packages: Iterable[str], recorded: Iterable[Mapping[str, str]]) -> str:
+def environment_lock(recorded: Iterable[Mapping[str, str]]) -> str:
     """Return the text of environment.txt, which pip reads as a list of requirements.
 
     Args:
-        packages: Installed packages of the user's own code, such as "mylab 0.1".
         recorded: The versions that computed the runs, as their run.json says.
     """
-    here = _closure(["raffed", *(one.partition(" ")[0] for one in packages)])
+    here = {one.name: one.version for one in importlib.metadata.distributions()}
     computed = sorted(
         {", ".join(f"{name} {version}" for name, version in sorted(one.items())) for one in recorded}
     )
@@ -185,35 +180,6 @@ def environment_lock(packages: Iterable[str], recorded: Iterable[Mapping[str, st
         *(f"{name}=={version}" for name, version in sorted(here.items())),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _closure(names: list[str]) -> dict[str, str]:
-    """Return name → version of installed packages and of all that they need, as far as it is installed."""
-    found: dict[str, str] = {}
-    waiting = list(names)
-    while waiting:
-        name = _plain(waiting.pop())
-        if name in found:
-            continue
-        try:
-            about = importlib.metadata.distribution(name)
-        except importlib.metadata.PackageNotFoundError:  # an extra, or for another system
-            continue
-        found[name] = about.version
-        waiting += _needed(about.requires or ())
-    return found
-
-
-def _needed(requires: Iterable[str]) -> Iterator[str]:
-    """Yield the names in requirements, without those of extras."""
-    for one in requires:
-        name = NAME.match(one)
-        if name and "extra ==" not in one:
-            yield name.group()
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 BUNDLE_SCHEMA: Final = 1
@@ -337,9 +303,8 @@ def _described(
 ) -> dict[str, bytes]:
     """Return the files that describe the bundle: environment, README and list of contents."""
     version, title = versions()["raffed"], _title(contents, records)
-    packages = [one["package"] for about in records for one in about.get("code", []) if one["package"]]
     found = {
-        LOCK_FILE: environment_lock(packages, [one["versions"] for one in records]).encode(),
+        LOCK_FILE: environment_lock([one["versions"] for one in records]).encode(),
         README_FILE: README.format(title=title, version=version, license=license).encode(),
     }
     hashes = _hashes({**members, **found})

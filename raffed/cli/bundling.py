@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +14,6 @@ import raffed
 from raffed.cli.checking import MARKS
 from raffed.cli.messages import counted, duration, plain
 from raffed.cli.options import AsJson, DataRoot
-from raffed.cli.screen import status
 from raffed.cli.tables import mark, show
 from raffed.results.storage import named
 from raffed.results.text import tell
@@ -81,16 +81,15 @@ def replay(
 
         raffed replay fedmr.zip --out again --run fedmr/final/seed-0 --rounds 5
     """
-    with status("checking the bundle …", as_json) as shown:
-        found = raffed.replay(
-            archive,
-            out,
-            rounds=rounds,
-            only=run or (),
-            data_root=data_root,
-            trust_code=trust_code,
-            progress=shown,
-        )
+    found = raffed.replay(
+        archive,
+        out,
+        rounds=rounds,
+        only=run or (),
+        data_root=data_root,
+        trust_code=trust_code,
+        progress=sys.stdout.isatty() and not as_json,
+    )
     if as_json:
         tell(json.dumps({"event": "replay", **plain(found.as_dict())}, allow_nan=False))
     else:

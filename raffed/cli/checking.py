@@ -6,8 +6,9 @@ import contextlib
 import itertools
 import json
 import os
+import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from raffed.api.reporting import reported, write_item_tables
 from raffed.cli.config import read_config
 from raffed.cli.messages import counted, duration, plain, set_as_recorded
 from raffed.cli.options import AcceptChangedCode, AsJson, DataRoot, Flags, TrustCode, run_options, text_of
-from raffed.cli.screen import Screen, make_screen, status
+from raffed.cli.screen import Screen, make_screen
 from raffed.cli.signals import StopSignals
 from raffed.cli.tables import console, line, mark, show
 from raffed.errors import UsageError
@@ -72,23 +73,23 @@ def watch_report(runs: Sequence[str], place: str, screen: Screen, as_json: bool)
             tell(f"report: {named(found.path)}, written again at {time.strftime('%H:%M:%S')}")
         written[:] = [found.path]
 
-    with StopSignals(lambda: None) as signals:
+    with StopSignals(lambda: None) as signals, contextlib.suppress(KeyboardInterrupt):  # a second signal
         signals.round_done()  # a signal lets a report that is being written come to its end
-        with contextlib.suppress(KeyboardInterrupt):  # a second signal
-            repeat(write, lambda: snapshot(places), lambda: nap(signals), signals.asked)
-        for path in written:
-            stop_reloading(path)  # the page that stays does not load itself again
-        stays = named(written[0] if written else out)
-        tell(f"raffed: no longer watching; {stays} stays", error=True)
+        before: Snapshot | None = None
+        while not signals.asked():
+            now = snapshot(places)  # before the report, so that a change meanwhile is seen at the next look
+            if now != before:
+                write()
+                before = now
+            until = time.monotonic() + EVERY
+            while time.monotonic() < until and not signals.asked():
+                time.sleep(NAP)
+    for path in written:
+        stop_reloading(path)  # the page that stays does not load itself again
+    stays = named(written[0] if written else out)
+    tell(f"raffed: no longer watching; {stays} stays", error=True)
     if signals.code not in (0, 130):
         raise typer.Exit(signals.code)
-
-
-def nap(signals: StopSignals) -> None:
-    """Wait until it is time for the next look, or until a signal has come."""
-    until = time.monotonic() + EVERY
-    while time.monotonic() < until and not signals.asked():
-        time.sleep(NAP)
 
 
 READ = frozenset({"run.json", "sweep.json", "item.json", "study.json"})  # and the parts of metrics
@@ -100,44 +101,12 @@ Snapshot = frozenset[tuple[str, int, int]]
 def snapshot(places: Iterable[Path]) -> Snapshot:
     """Return name, size and time of change of every file at or below `places` that a report reads."""
     found = set()
-    for place in places:
-        for folder, below, names in os.walk(place):
-            below[:] = [name for name in below if name not in LEFT_OUT]
-            for name in names:
-                if name in READ or (name.endswith(".parquet") and not name.startswith(".")):
-                    found.update(_known(Path(folder) / name))
+    for folder, below, names in itertools.chain.from_iterable(map(os.walk, places)):
+        below[:] = [name for name in below if name not in LEFT_OUT]
+        for path in (Path(folder) / name for name in names if name in READ or name.endswith(".parquet")):
+            with contextlib.suppress(OSError):  # it was replaced or merged meanwhile
+                found.add((str(path), path.stat().st_size, path.stat().st_mtime_ns))
     return frozenset(found)
-
-
-def _known(path: Path) -> list[tuple[str, int, int]]:
-    try:
-        about = path.stat()
-    except OSError:  # it was replaced or merged meanwhile
-        return []
-    return [(str(path), about.st_size, about.st_mtime_ns)]
-
-
-def repeat(
-    write: Callable[[], None],
-    look: Callable[[], Snapshot],
-    wait: Callable[[], None],
-    stopped: Callable[[], bool],
-) -> None:
-    """Write at once, and again after every change, until it is stopped.
-
-    Args:
-        write: What is done. A file that changes meanwhile is seen at the next look.
-        look: Returns what the files are like.
-        wait: Waits between two looks.
-        stopped: Whether to end. It is asked before every look.
-    """
-    before: Snapshot | None = None
-    while not stopped():
-        now = look()
-        if now != before:
-            write()
-            before = now
-        wait()
 
 
 SHORT = 16
@@ -162,8 +131,8 @@ def verify(
     """
     with fetched(place, whole=True) as run_folder:
         set_as_recorded(run_folder)
-        with status("checking hashes …", as_json) as shown:
-            certificate = raffed.verify(run_folder, rounds, progress=shown, accept_changed_code=accept)
+        watched = sys.stdout.isatty() and not as_json
+        certificate = raffed.verify(run_folder, rounds, progress=watched, accept_changed_code=accept)
         if as_json:
             told = {**certificate.as_dict(), "folder": named(run_folder)}
             tell(json.dumps({"event": "certificate", **plain(told)}, allow_nan=False))

@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,6 @@ from raffed.cli.messages import count_warning, counted, duration, percent, plain
 from raffed.cli.planning import show_plan, trial_rows
 from raffed.cli.signals import NOTHING
 from raffed.cli.tables import (
-    console,
     show,
     show_differences,
     show_item,
@@ -35,10 +34,7 @@ from raffed.results.storage import named
 from raffed.results.text import tell, visible
 
 if TYPE_CHECKING:
-    from rich.live import Live
     from rich.progress import Progress, TaskID
-    from rich.status import Status as Line
-    from rich.table import Table
 
     from raffed.api.reporting import SweepTables
     from raffed.api.running import Run
@@ -49,8 +45,6 @@ if TYPE_CHECKING:
 ROOMY = 100  # columns of a terminal that has room for a bar and a text
 RECENT = 10  # number of last rounds from which speed and time left are computed
 PARTS = 4  # lines that a log shows of each run among several, besides its beginning and its end
-SHOWN = 24  # most trials in the table on a terminal
-STATES = {"running": "cyan", "failed": "red", "done": "green", "pruned": "yellow"}  # in the table's order
 LOADING = "loading torch, data and actors"
 STOPPING = "finishing this round, then a checkpoint; once more to stop at once"
 
@@ -240,9 +234,6 @@ class LineScreen(Screen):
     def on_trial(self, event: Event, rounds: int, warnings: Sequence[str]) -> None:
         super().on_trial(event, rounds, warnings)
         self._trials[event["method"], event["name"]] = event
-        self._show_trial(event, rounds)
-
-    def _show_trial(self, event: Event, rounds: int) -> None:
         if event["state"] != "running":
             # Final runs have no validation part
             score = "" if event["score"] is None else f"  score {percent(event['score'])}"
@@ -269,14 +260,13 @@ class LineScreen(Screen):
 
 
 class BarScreen(LineScreen):
-    """Shows progress bars, and a table of a search, on a terminal."""
+    """Shows progress bars on a terminal."""
 
     def __init__(self) -> None:
         super().__init__()
         self.bar: Progress | None = None
         self._tasks: dict[Run | None, TaskID] = {}  # None: that of a run which executes alone
         self._whole: TaskID | None = None
-        self._live: Live | None = None
 
     def on_begin(self, event: Event, run: Run | None = None) -> None:
         if run is None:
@@ -331,42 +321,10 @@ class BarScreen(LineScreen):
             self._whole = self.bar.add_task("", total=self.overall.total, waiting="")
         self.bar.update(self._whole, completed=self.overall.ended, description=self.overall.text)
 
-    def _show_trial(self, event: Event, rounds: int) -> None:
-        from rich.live import Live
-
-        if self._live is None:
-            self._live = Live(console=console(), refresh_per_second=4)
-            self._live.start()
-        self._live.update(self._trial_table(rounds))
-
-    def _trial_table(self, rounds: int) -> Table:
-        from rich.box import SIMPLE_HEAD
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table("method", "trial", "state", box=SIMPLE_HEAD, pad_edge=False)
-        for name in ("round", "score", "time"):
-            table.add_column(name, justify="right")
-        trials = sorted(self._trials.values(), key=lambda one: list(STATES).index(one["state"]))
-        best = max((one["score"] for one in trials if one["score"] is not None), default=math.nan)
-        for one in trials[:SHOWN]:
-            table.add_row(
-                Text(visible(one["method"])),
-                Text(visible(one["name"])),
-                Text(one["state"], style=STATES[one["state"]]),
-                f"{one['rounds']}/{rounds}",
-                Text(percent(_number(one["score"])), style="bold" if one["score"] == best else ""),
-                duration(one["seconds"]),
-            )
-        more = f"and {len(trials) - SHOWN} more; " if len(trials) > SHOWN else ""
-        table.caption = f"{more}{self._trials_done()}"
-        return table
-
     def close(self) -> None:
-        for shown in (self.bar, self._live):
-            if shown is not None:
-                shown.stop()
-        self.bar = self._live = self._whole = None
+        if self.bar is not None:
+            self.bar.stop()
+        self.bar = self._whole = None
         self._tasks.clear()
 
 
@@ -435,28 +393,6 @@ class Pace:
         speed = sum(clients for clients, _ in self._recent) / spent
         left = (event["rounds"] - event["round"]) * spent / len(self._recent)
         return f"{speed:.3g} clients/s" + (f"  {duration(left)} left" if left else "")
-
-
-class Status(Shown):
-    """Shows one line on a terminal, which the next one replaces."""
-
-    def __init__(self, line: Line) -> None:
-        self._line = line
-
-    def say(self, text: str) -> None:
-        self._line.update(visible(text))
-
-
-@contextlib.contextmanager
-def status(text: str, as_json: bool) -> Iterator[Shown]:
-    """Show one changing line while the block runs, on a terminal and without --json."""
-    if as_json or not sys.stdout.isatty():
-        yield Shown()
-        return
-    from rich.console import Console
-
-    with Console().status(text) as line:
-        yield Status(line)
 
 
 def make_screen(as_json: bool, quiet: bool = False) -> Screen:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import json
 import re
 import tomllib
@@ -20,14 +19,6 @@ from raffed.config.validation import Json, declarations
 from raffed.errors import UsageError
 from raffed.own.gate import note_toml
 
-MARKS = (  # The marks of UTF-32 come first, because they begin like those of UTF-16.
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
-
 DEEPEST = 64  # largest depth of nested tables and lists, and parts of a key
 _BETWEEN_KEYS = re.compile(r"[,=\[\]{}\n]")
 
@@ -35,8 +26,7 @@ _BETWEEN_KEYS = re.compile(r"[,=\[\]{}\n]")
 def read_toml(path: Path) -> dict[str, Json]:
     """Read the tables of a TOML file.
 
-    TOML is encoded in UTF-8. Editors on Windows put a byte order mark before the text. It is skipped, and it
-    also identifies files in UTF-16 and UTF-32, which are read too.
+    TOML is encoded in UTF-8. Editors on Windows put a byte order mark before the text, which is skipped.
 
     Args:
         path: The file.
@@ -52,15 +42,10 @@ def read_toml(path: Path) -> dict[str, Json]:
     except (OSError, ValueError) as error:  # ValueError: the path contains a NUL
         why = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"{path}: cannot be read ({why}); give the path of a TOML file") from error
-    encoding = next((name for mark, name in MARKS if content.startswith(mark)), "utf-8")
     try:
-        text = content.decode(encoding)
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: not a TOML file: {error}; save it as UTF-8") from error
-    if "\0" in text:
-        raise UsageError(
-            f"{path}: not a TOML file: it holds NUL characters, as files in UTF-16 do; save it as UTF-8"
-        )
     tables = parse_toml(text, str(path))
     note_toml(path, tables)
     return tables

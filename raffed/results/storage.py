@@ -29,8 +29,6 @@ from raffed.results.runfile import RECORDS_FILE
 from raffed.scratch import scratch_folder
 
 SCRATCH = "RAFFED_SCRATCH"  # folder for the local copies; with several nodes, a folder that all of them mount
-# Bytes of one part of a path, of a whole path, and of what a run's files add to it
-NAME_BYTES, PATH_BYTES, ROOM = 255, 4096, 512
 SEND_SECONDS = 20.0  # between two transfers while a command works
 
 log = logging.getLogger(__name__)
@@ -94,38 +92,6 @@ def _check_said(place: str | Path) -> None:
     """
     if not str(place).strip():
         raise UsageError(f"{str(place)!r} cannot hold results; give a folder or a URL")
-    check_name(place)
-
-
-def check_name(place: str | Path) -> None:
-    """Refuse what cannot be the name of a folder, before anything is done for it.
-
-    Ray and the files of a run hold names in UTF-8, and a file system accepts up to 255 bytes for each part of
-    a path.
-    """
-    said = f"{os.fsencode(place)!r}"[1:]
-    whole = str(place) if is_url(place) else os.path.abspath(place)
-    try:
-        encoded = whole.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise UsageError(
-            f"{said} is not UTF-8 text, as the names of folders for results must be; choose another name"
-        ) from error
-    if b"\0" in encoded:
-        raise UsageError(f"{said} holds a zero byte; choose another name")
-    if is_url(place):
-        return
-    longest = max(encoded.split(b"/"), key=len)
-    if len(longest) > NAME_BYTES:
-        shown = f"{longest[:20].decode(errors='ignore')}…"
-        raise UsageError(
-            f"{shown} is a name of {len(longest)} bytes, but file systems allow {NAME_BYTES}; choose a "
-            "shorter one"
-        )
-    if len(encoded) + ROOM > PATH_BYTES:
-        raise UsageError(
-            f"a path of {len(encoded)} bytes leaves no room for a run's files below it; choose a shorter one"
-        )
 
 
 @contextlib.contextmanager

@@ -1,6 +1,4 @@
-"""Text in and out that is not UTF-8: output streams of any encoding, TOML files as editors under Windows
-write them.
-"""
+"""TOML files as editors under Windows write them, and files that are not UTF-8."""
 
 from __future__ import annotations
 
@@ -20,9 +18,6 @@ TEXT = 'method = "fedavg"\r\n[data]\r\nsplit = "p4c3"\r\n'
     [
         codecs.BOM_UTF8 + TEXT.encode(),
         TEXT.encode(),
-        TEXT.encode("utf-16"),
-        codecs.BOM_UTF16_BE + TEXT.encode("utf-16-be"),
-        TEXT.encode("utf-32"),
     ],
 )
 def test_a_toml_file_is_read_with_any_byte_order_mark(content: bytes, tmp_path: Path) -> None:
@@ -32,8 +27,8 @@ def test_a_toml_file_is_read_with_any_byte_order_mark(content: bytes, tmp_path: 
 
 @pytest.mark.parametrize(
     "content",
-    [TEXT.encode("utf-16-le"), b'a = "\xe9"', codecs.BOM_UTF16_LE + b"a", b"a = 1\rb", b"a = \x00"],
-    ids=["UTF-16 without a mark", "Latin-1", "half a character", "lines of a Mac", "NUL"],
+    [TEXT.encode("utf-16"), b'a = "\xe9"', b"a = 1\rb", b"a = \x00"],
+    ids=["UTF-16", "Latin-1", "lines of a Mac", "NUL"],
 )
 def test_any_other_is_refused_in_one_line_that_names_the_file(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_bytes(content)

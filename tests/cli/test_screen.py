@@ -179,35 +179,6 @@ def test_a_url_cannot_be_watched(cli: Cli, tmp_path: Path) -> None:
     assert len(refused.err.strip().splitlines()) == 1
 
 
-def test_what_no_report_reads_is_no_change_nor_is_a_missing_folder(tmp_path: Path) -> None:
-    run = tmp_path / "a"
-    for name in ("run.json", "metrics/part-1-1.parquet"):
-        (run / name).parent.mkdir(parents=True, exist_ok=True)
-        before = checking.snapshot([tmp_path])
-        (run / name).write_text("x")
-        assert checking.snapshot([tmp_path]) != before
-    before = checking.snapshot([tmp_path])
-    for name in ("report.html", "curves.png", "run.log", "metrics/.part-2.parquet", "checkpoints/run.json"):
-        (run / name).parent.mkdir(exist_ok=True)
-        (run / name).write_text("x")
-    assert checking.snapshot([tmp_path]) == before
-    assert checking.snapshot([tmp_path / "later"]) == frozenset()
-
-
-def test_a_change_during_a_writing_is_seen_at_the_next_look(tmp_path: Path) -> None:
-    seen: list[int] = []
-
-    def write() -> None:
-        seen.append(len(seen))
-        if len(seen) == 1:
-            (tmp_path / "run.json").write_text("it went on meanwhile")
-
-    stopped = iter([False, False, False, True])
-    look = lambda: checking.snapshot([tmp_path])  # noqa: E731
-    checking.repeat(write, look, lambda: None, lambda: next(stopped))
-    assert seen == [0, 1]
-
-
 @pytest.mark.parametrize("width", [24, 40, 80, 120])
 def test_a_narrow_terminal_keeps_the_number_of_the_round(
     width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -224,14 +195,3 @@ def test_a_narrow_terminal_keeps_the_number_of_the_round(
     assert " 1234/2000 loss" in line
     assert ("━" in line, "20 clients/s" in line) == (width >= 100, width >= 80)
     assert capsys.readouterr().out.startswith("a run\n")
-
-
-def test_a_terminal_shows_the_trials_of_a_search_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    screen = BarScreen()
-    for number, state in enumerate(("done", "running")):
-        trial = {"name": f"mu={number}", "state": state, "rounds": 2, "seconds": 61.0, "score": 0.5}
-        screen.show({"event": "trial", "method": "fedprox", **trial}, rounds=2, warnings=())
-    screen.close()
-    rows = [line.split() for line in capsys.readouterr().out.splitlines() if "mu=" in line][-2:]
-    assert [row[1:3] for row in rows] == [["mu=1", "running"], ["mu=0", "done"]]
-    assert rows[1][-3:] == ["50.0", "%", "1:01"]

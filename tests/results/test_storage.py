@@ -287,24 +287,3 @@ def test_the_command_line_never_speaks_of_the_copy(
     second = cli("run", *QUICK, "--rounds", "1", "--out", url)
     assert second.code == 2
     assert f"`raffed report {url}` shows it and `raffed verify {url}` checks it" in second.err
-
-
-@pytest.mark.parametrize(
-    ("place", "said"),
-    [
-        (os.fsdecode(b"runs/a\xff"), r"'runs/a\\xff' is not UTF-8"),
-        ("a" * 256, "a name of 256 bytes"),
-        ("runs/" + "ä" * 128 + "/c", "of 256 bytes"),
-        ("/".join(["d" * 200] * 20), "a path of"),
-        ("a\0b", "a zero byte"),
-    ],
-)
-def test_a_name_that_no_folder_can_have_is_refused_before_any_work(place: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said), mirrored(place):
-        pass
-
-
-@pytest.mark.parametrize("place", ["a" * 255, "ä" * 127, "名前"])
-def test_any_other_name_is_taken(place: str) -> None:
-    with mirrored(place) as folder:
-        assert str(folder) == place

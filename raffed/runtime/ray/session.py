@@ -19,7 +19,6 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
-from raffed.budget import check_room
 from raffed.config.portable import is_set, variables
 from raffed.errors import UsageError
 from raffed.runtime.ray.own_ray import CLOSER, OwnRay, Patience, RayStartError, without_folders
@@ -147,7 +146,6 @@ class RaySession:
         self._thread = threading.Thread(target=self._live, name="ray-session", daemon=True)
 
     def __enter__(self) -> RaySession:
-        check_room()
         self._until = time.monotonic() + (START_SECONDS if self._own else JOIN_SECONDS)
         self._thread.start()
         return self
