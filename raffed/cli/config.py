@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import date, time
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from raffed.cli.options import FLAGS, BriefCommand, Flags, Typed
+from raffed.cli.options import BriefCommand, Flags, Typed
 from raffed.config.portable import set_where_possible
 from raffed.config.run import RunConfig
 from raffed.config.sections import Runtime
@@ -34,46 +33,6 @@ if TYPE_CHECKING:
 
 
 FEW = 4  # methods that a message names
-
-
-def check_file(file: Path) -> None:
-    """Refuse the name of a method where the TOML file of a run belongs.
-
-    Raises:
-        UsageError: There is no such file, but there is such a method.
-    """
-    text = str(file)
-    if not file.exists() and text.lower() in METHODS:
-        raise UsageError(f"{text} is a method and not a TOML file; did you mean --method {text.lower()}?")
-
-
-def check_settings(methods: Iterable[str], names: Collection[str]) -> None:
-    """Refuse a field of the configuration that is set like an argument of the method.
-
-    Args:
-        methods: The methods of the run, by name or reference.
-        names: The arguments that are given by --set, such as mu or fedmr.mu1.
-
-    Raises:
-        UsageError: None of the methods has this argument, but there is such an option.
-    """
-    suspects = {name: flag for name in names if (flag := _option(name)) is not None}
-    if not suspects:
-        return
-    known = {one for method in methods for one in _arguments(method)}
-    for name, (field, option) in suspects.items():
-        if name.rpartition(".")[2] not in known or name == field:
-            raise UsageError(
-                f"--set {name}: {', '.join(methods)} does not have this argument; {field} is set by {option}"
-            )
-
-
-def _option(name: str) -> tuple[str, str] | None:
-    """Return the field of the configuration that has a name, and its option: lr, local.lr → --lr."""
-    for flag in FLAGS:
-        if name in (flag.field, flag.field.rpartition(".")[2]) and flag.field != "args":
-            return flag.field, flag.flag.partition("/")[0]
-    return None
 
 
 def _arguments(method: str) -> set[str]:
@@ -117,9 +76,6 @@ def option_hint(option: str, words: Sequence[str]) -> str:
         shown = ", ".join(takers[:FEW]) + (f" and {len(takers) - FEW} more" if len(takers) > FEW else "")
         choose = "" if typed else f"--method {takers[0]} "
         return f"{option} is not an option; {name} is an argument of {shown}: give {choose}--set {name}=VALUE"
-    for method in known:
-        for near in difflib.get_close_matches(name, sorted(_arguments(method)), n=1, cutoff=0.8):
-            return f"{option} is not an option; {method} has an argument {near}: give --set {near}=VALUE"
     return ""
 
 
@@ -146,8 +102,6 @@ def read_config(file: Path | None, flags: Flags) -> RunConfig:
     tables = read_local(file) if file else {}
     tables.pop("seeds", None)  # how often a run is repeated is no part of it (raffed/cli/execution.py)
     tables = merged(tables, flags)
-    if "args" in flags:
-        check_settings([str(tables.get("method", "fedavg"))], list(assignments(flags.get("args"))))
     return config_of(tables, flags)
 
 
@@ -164,7 +118,6 @@ def read_local(file: Path) -> Tables:
     The file may name no Ray cluster other than this machine's own, because joining a cluster runs what it
     sends.
     """
-    check_file(file)
     tables = read_toml(file)
     if table_of(tables.get("runtime")).get("author_python"):
         raise UsageError(f"{file}: a file names no interpreter; give --author-python in the command")
@@ -319,7 +272,6 @@ def args_for(methods: Iterable[str], given: Tables) -> dict[str, Tables]:
                 f"--set {key}: {takers[0]} is not one of the compared methods ({', '.join(accepted)})"
             )
         if not takers:
-            check_settings(accepted, [key])
             raise UnknownNameError("argument of the methods compared", key, set().union(*accepted.values()))
         for name in takers:
             parts[name][argument] = value

@@ -130,16 +130,6 @@ CompressionRule: TypeAlias = TopK | Quantize
 COMPRESSIONS: dict[str, Callable[..., CompressionRule]] = {"topk": TopK, "quantize": Quantize}
 
 
-def settled_compression(name: str, given: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the arguments of a rule in one spelling (`raffed.config.aggregation.settled_arguments`)."""
-    return settled_arguments("compression", COMPRESSIONS, name, given)
-
-
-def compression_rule(name: str, args: Mapping[str, Value]) -> CompressionRule | None:
-    """Return a compression with its arguments, or None for none."""
-    return COMPRESSIONS[name](**args) if name else None
-
-
 # Robust rules in place of the mean of the uploads, and their arguments. The arithmetic is in
 # `raffed.core.aggregation.robust_means`. m is the number of uploads that count in a round.
 
@@ -272,13 +262,3 @@ MEANS: dict[str, Callable[..., MeanRule]] = {
     "geometric_median": GeometricMedian,
     "norm_bound": NormBound,
 }
-
-
-def settled_mean(name: str, given: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the arguments of a rule in one spelling (`raffed.config.aggregation.settled_arguments`)."""
-    return settled_arguments("mean", MEANS, name, given)
-
-
-def mean_rule(name: str, args: Mapping[str, Value]) -> MeanRule | None:
-    """Return a rule with its arguments, or None for the plain mean."""
-    return MEANS[name](**args) if name else None

@@ -15,19 +15,16 @@ from raffed.config.aggregation import (
     MeanArgs,
     MeanName,
     MeanRule,
-    compression_rule,
-    mean_rule,
-    settled_compression,
-    settled_mean,
+    settled_arguments,
 )
 from raffed.config.names import Importable, Name, keep
 from raffed.config.selection import (
+    SELECTIONS,
     UNIFORM,
     Fixed,
     Rule,
     SelectionArgs,
     SelectionName,
-    selection_rule,
     settled_selection,
 )
 from raffed.config.validation import Doc, Range, Words
@@ -140,21 +137,22 @@ class Federation:
         if isinstance(self.selection, str) and isinstance(self.selection_args, Mapping):
             keep(self, selection_args=settled_selection(self.selection, self.selection_args))
         if self.mean in ("", *MEANS) and isinstance(self.mean_args, Mapping):
-            keep(self, mean_args=settled_mean(self.mean, self.mean_args))
+            keep(self, mean_args=settled_arguments("mean", MEANS, self.mean, self.mean_args))
         if self.compression in ("", *COMPRESSIONS) and isinstance(self.compression_args, Mapping):
-            keep(self, compression_args=settled_compression(self.compression, self.compression_args))
+            given = self.compression, self.compression_args
+            keep(self, compression_args=settled_arguments("compression", COMPRESSIONS, *given))
 
     def rule(self) -> Rule | None:
         """Return the rule of the selection, or None if it is the user's own."""
-        return selection_rule(self.selection, self.selection_args)
+        return SELECTIONS[self.selection](**self.selection_args) if self.selection in SELECTIONS else None
 
     def mean_rule(self) -> MeanRule | None:
         """Return the robust rule in place of the mean, or None."""
-        return mean_rule(self.mean, self.mean_args)
+        return MEANS[self.mean](**self.mean_args) if self.mean else None
 
     def compression_rule(self) -> CompressionRule | None:
         """Return the compression of uploads, or None."""
-        return compression_rule(self.compression, self.compression_args)
+        return COMPRESSIONS[self.compression](**self.compression_args) if self.compression else None
 
     def participants(self, clients: int) -> int:
         """Return the number of participants |S_t| = round(Q·N) of a round, at least 1.

@@ -172,11 +172,6 @@ def _as_text(known: Mapping[str, Declaration], key: str, value: Value) -> Value:
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
-def selection_rule(name: str, args: Mapping[str, Value]) -> Rule | None:
-    """Return a rule with its arguments, or None for a rule of the user's own."""
-    return SELECTIONS[name](**args) if name in SELECTIONS else None
-
-
 def _numbers(text: str) -> tuple[int, ...]:
     found = client_numbers("selection fixed", text)
     if len(set(found)) < len(found):

@@ -48,9 +48,6 @@ REFUSED = [
     ("--numerics portable", ["call raffed.portable() first"]),
     ("--numerics portable --precision bf16", ["numerics.precision = 'bf16'"]),
     # A thing typed in the wrong place is answered with the right one
-    ("fedavg", ["fedavg is a method and not a TOML file; did you mean --method fedavg?"]),
-    ("--method fedmr --set lr=0.1", ["fedmr does not have this argument; local.lr is set by --lr"]),
-    ("--method fedmr --set local.lr=0.1", ["local.lr is set by --lr"]),
     ("--method fedrs --alpha 0.5", ["alpha is an argument of fedrs: give --set alpha=VALUE"]),
     ("--alpha=0.5", ["--alpha is not an option; alpha is an argument of "]),
 ]
@@ -71,9 +68,6 @@ def test_impossible_requests_are_refused_in_one_line(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("compare FedMR --method map", "did you mean --method fedmr?"),
-        ("compare --method fedavg --set rounds=3", "federation.rounds is set by --rounds"),
-        ("tune --method fedmr --mu_1 3", "fedmr has an argument mu1: give --set mu1=VALUE"),
         ("run --model lenet", "lenet cannot take 1x8x8 inputs"),
         ("compare --method fedavg --model lenet", "lenet cannot take 1x8x8 inputs"),
         ("compare --method fedavg --method fedrs --set alpha=1.5", "alpha = 1.5 is outside"),
