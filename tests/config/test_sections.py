@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given, reject
@@ -17,7 +18,6 @@ from raffed.core.method import Method
 from raffed.data.preparation import STYLES
 from raffed.errors import UnknownNameError, UsageError
 from raffed.search.request import PROTOCOLS, Request
-from tests.fuzz.cases import toml
 from tests.golden.configurations import CONFIGURATIONS
 
 KINDS = {"": RunConfig, **SECTIONS}
@@ -78,6 +78,17 @@ def test_a_word_that_is_no_choice_is_refused_with_the_nearest_also_among_several
     ):
         with pytest.raises(UnknownNameError, match=message):
             RunConfig().changed({field: text})
+
+
+def toml(value: Any) -> str:
+    """A value as TOML writes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(str(key))} = {toml(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    return "nan" if value is None else json.dumps(value) if isinstance(value, str) else repr(value)
 
 
 def values_of(one: Declaration) -> st.SearchStrategy[Value]:
