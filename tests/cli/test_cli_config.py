@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from raffed.cli.config import args_for, placed, read_config, read_value
 from raffed.cli.running import compared, free_folder
 from raffed.config.faults import Faults
-from raffed.config.federation import Federation
-from raffed.config.run import RunConfig
-from raffed.config.sections import Data, Runtime
-from raffed.config.training import Local
+from raffed.config.sections import Runtime
 from raffed.errors import UsageError
 
 TOML = """
@@ -89,21 +85,6 @@ def test_arguments_of_a_file_go_with_its_method_and_model(file: Path) -> None:
     assert read_config(file, {"method": "FedMR"}).args == {"mu1": 0.5, "mu2": 0.25}
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"seed": "x"}, "seed = 'x' is a str, but must be an int"),
-        ({"local": Local(lr="0.1")}, "local.lr = '0.1' is a str, but must be a float"),  # type: ignore[arg-type]
-        ({"local": {"lr": 0.1}}, "local = .*: it must be a Local"),
-        ({"model": Data}, "model = .*: it must be a Model"),
-        ({"federation": Federation(rounds=2.5)}, "federation.rounds = 2.5 is a float, but must be an int"),  # type: ignore[arg-type]
-    ],
-)
-def test_a_configuration_in_python_is_checked_as_one_in_a_file(wrong: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        RunConfig(**wrong)
-
-
 def test_arguments_of_a_file_go_with_its_schedule_and_its_optimiser(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text(
@@ -124,19 +105,6 @@ def test_spellings_of_one_run_have_one_identity() -> None:
     odd = read_config(None, dict(zip(names, ("FedMR", "famnist", "Dirichlet:10:0.50", "LeNet"), strict=True)))
     plain = ("fedmr", "fashion-mnist", "dirichlet:10:0.5", "lenet")
     assert odd.identity() == read_config(None, dict(zip(names, plain, strict=True))).identity()
-
-
-def test_what_changes_rounding_is_in_the_identity_and_where_a_run_is_placed_is_not() -> None:
-    """The number of threads and the kind of device change bits; actors, restarts and checkpoints do not."""
-    usual = read_config(None, {})
-    elsewhere = [
-        read_config(None, one)
-        for one in ({"runtime.actors": 3}, {"runtime.execution": "serial"}, {"runtime.checkpoint_every": 7})
-    ]
-    apart = [read_config(None, one) for one in ({}, {"runtime.threads": 2}, {"runtime.gpu_fraction": 0.5})]
-    assert {one.identity() for one in elsewhere} == {usual.identity()}
-    assert len({one.identity() for one in apart}) == 3
-    assert read_config(None, {"runtime.gpu_fraction": 0.25}).identity() == apart[2].identity()
 
 
 @pytest.mark.parametrize(

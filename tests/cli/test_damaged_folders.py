@@ -215,11 +215,6 @@ def test_a_part_that_was_changed_is_in_no_mean(cli: Cli, runs: Path, tmp_path: P
     }
 
 
-def test_the_schema_that_is_read_is_named(cli: Cli, stopped: Path) -> None:
-    says(schema=99)(stopped)
-    assert "schema 99, and this version of raffed reads 2" in cli("resume", stopped).err
-
-
 @pytest.mark.more
 def test_every_record_of_the_analysis_is_read(tmp_path: Path) -> None:
     runs = 0

@@ -243,11 +243,6 @@ def test_what_is_gone_is_refused_with_what_to_do_instead(cli: Cli, typed: str) -
     assert done.err == f"raffed: {typed}: {GONE[typed]}\n"
 
 
-def test_nothing_that_is_gone_is_still_there() -> None:
-    there = {command.name for command in app.registered_commands}
-    assert not there & set(GONE)
-
-
 def said(*words: str) -> str:
     found = CliRunner().invoke(app, list(words), catch_exceptions=False)
     assert found.exit_code == 0, found.output
@@ -283,15 +278,6 @@ def test_a_split_comes_back_from_pfllib_as_it_was(tmp_path: Path, monkeypatch: p
     ]
     assert rows[0] == rows[1]
     assert len(rows[0]) == 10
-
-
-def test_a_split_in_stages_says_how_many_how_large_and_in_which_order(cli: Cli) -> None:
-    """Three stages of four clients."""
-    text = cli("splits", "stages:4:3:3:if4:outer").out
-    (line,) = [line for line in text.splitlines() if line.startswith("stages ")]
-    assert "3 of " in line
-    assert "outer order" in line
-    assert "stages " not in cli("splits", "p10c2").out
 
 
 ROW = {

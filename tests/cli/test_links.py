@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +16,7 @@ from raffed.data import datasets
 from raffed.errors import DataFileError, RunFolderError
 from raffed.methods import build_method
 from raffed.results import lock
-from raffed.results.files import check_tree, replacing
+from raffed.results.files import replacing
 from raffed.results.runfile import write_json
 from raffed.runtime.record_codec import save_record
 from tests.cli.conftest import Cli
@@ -97,22 +95,6 @@ def test_a_link_within_the_folder_is_followed(stopped: Path, tmp_path: Path) -> 
     assert raffed.resume(tmp_path / "link").hashes == raffed.run(small()).hashes
 
 
-OTHERS = ("summary.csv", "summary.md", "curves.png", ".report.tmp.html")
-
-
-@pytest.mark.parametrize(
-    "name", ["report.html", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
-)
-def test_a_report_replaces_a_link(cli: Cli, stopped: Path, outside: Path, tmp_path: Path, name: str) -> None:
-    (tmp_path / "report").mkdir()
-    (tmp_path / "report" / name).symlink_to(outside / "file")
-    before = contents(outside)
-    assert cli("report", stopped, "--out", tmp_path / "report").code == 0
-    assert contents(outside) == before
-    assert (tmp_path / "report" / "report.html").read_text().startswith("<!")
-    assert not (tmp_path / "report" / name).is_symlink()
-
-
 def test_a_report_is_not_written_through_a_link(cli: Cli, stopped: Path, outside: Path) -> None:
     (stopped / "report").symlink_to(outside)
     before = contents(outside)
@@ -159,19 +141,6 @@ def test_what_writes_files_makes_them_anew_and_follows_no_link(outside: Path, tm
         assert not temp.is_symlink()
     assert contents(outside) == before
     assert load_record(tmp_path / "c", ClientState, build_method("fedavg").records).slots == {}
-
-
-def test_a_file_that_is_removed_meanwhile_is_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "vault").write_bytes(b"old")
-    listed = os.walk
-
-    def then_removed(*given: Any, **options: Any) -> Iterator[tuple[str, list[str], list[str]]]:
-        for place in listed(*given, **options):
-            (tmp_path / "vault").unlink()
-            yield place
-
-    monkeypatch.setattr(os, "walk", then_removed)
-    check_tree(tmp_path)
 
 
 def test_verify_never_downloads(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ from raffed.config.run import RunConfig
 from raffed.config.sections import Runtime
 from raffed.errors import NumericsError, RunFolderError
 from raffed.methods import METHODS
-from raffed.results import lock
 from raffed.results.runfile import sealed
 from raffed.tables.catalogue import find_item
 from raffed.tables.estimates import Speed, corrected, seconds_left, sizes_of
@@ -214,22 +213,6 @@ def test_what_a_finished_run_took_here_corrects_the_estimates_of_its_method_alon
     elsewhere = {**record, "hardware": {**record["hardware"], "processor": "another one"}}
     (begun.folder / "run.json").write_text(json.dumps(sealed(elsewhere)))
     assert set(seconds().values()) == {100}
-
-
-@pytest.mark.more
-def test_two_commands_share_the_work(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second leaves that run to the first, does the others, and says that its table is not complete."""
-    monkeypatch.setattr(lock, "PATIENCE", 0.0)
-    asked = ["reproduce map/table2", *TWO, "--out", tmp_path]
-    serial = Runtime(execution="serial")
-    first, second = planned_runs(find_item("map/table2"), "smoke", tmp_path, ONLY, 1, serial)
-    with lock.held(first.folder, "process 7 on host h"):
-        done = cli(*asked)
-    assert done.code == 1
-    assert "another command works on 1 run, which the tables leave out" in done.err
-    assert (first.done, second.done) == (False, True)
-    assert cli(*asked).code == 0
-    assert first.done
 
 
 def test_a_run_that_another_command_finished_in_the_meantime_is_taken(tmp_path: Path) -> None:

@@ -86,9 +86,6 @@ def test_a_program_gets_every_event_and_a_quiet_person_folders(capsys: pytest.Ca
 
 
 log = logging.getLogger("raffed.runs.run")
-# SCAFFOLD has its own weight decay
-ONE = "run --method scaffold --momentum 0 --weight-decay 0.01 --split p4c3 --samples 200 --rounds 1"
-TEXT = "SCAFFOLD overrides local.weight_decay = 0.01"
 
 
 def test_warnings_of_all_processes_are_repeated_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,26 +100,6 @@ def test_warnings_of_all_processes_are_repeated_at_the_end(capsys: pytest.Captur
         "  only 1 (2 times)",
         "  of another process",
     ]
-
-
-def test_a_run_ends_with_its_warnings(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> None:
-    place = tmp_path_factory.mktemp("runs") / "a"
-    done = cli(ONE, "--execution", "serial", "--out", place)
-    header, text = done.err.splitlines()[-2:]
-    assert (done.code, header) == (0, "raffed: 1 warning:")
-    assert text.startswith(f"  {TEXT}")
-    again = cli(ONE, "--execution", "serial", "--out", place)
-    assert again.code == 2
-    assert place.name in again.err.splitlines()[-1]
-
-
-@pytest.mark.slow
-def test_runs_side_by_side_show_a_warning_once(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> None:
-    done = cli(ONE, "--seeds", "2", "--out", tmp_path_factory.mktemp("s"))
-    lines = [line for line in done.err.splitlines() if TEXT in line]
-    assert done.code == 0, done.err
-    assert len(lines) == 2
-    assert lines[1].endswith("(2 times)")
 
 
 @pytest.fixture

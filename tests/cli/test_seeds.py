@@ -35,29 +35,6 @@ def in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("raffed.api.many_runs.in_processes", lambda runs: False)
 
 
-@pytest.mark.parametrize(
-    "count", [1, pytest.param(3, marks=pytest.mark.slow)], ids=["one seed", "three seeds, some at a time"]
-)
-def test_every_seed_has_the_bits_of_a_single_run(cli: Cli, tmp_path: Path, count: int) -> None:
-    """In processes of their own. The second command has nothing left to do."""
-    out, last = tmp_path / "out", 3 + count
-    asked = ["run", *TWO, "--method", "fedprox", "--seed", 4, "--seeds", count, "--json", "--out", out]
-    done = cli(*asked)
-    assert done.code == 0, done.err
-    assert [one.name for one in sorted(out.glob("seed-*"))] == [f"seed-{k}" for k in range(4, last + 1)]
-    single = ["run", *TWO, "--method", "fedprox", "--execution", "serial", "--seed", last]
-    assert cli(*single, "--out", tmp_path / "one").code == 0
-    assert hashes(out / f"seed-{last}") == hashes(tmp_path / "one")
-    assert read_run(out / f"seed-{last}")["identity"] == read_run(tmp_path / "one")["identity"]
-    for seed in range(4, last + 1):
-        mine = [event for event in done.events if event.get("seed") == seed]
-        assert [event["event"] for event in mine] == ["round", "round", "finished"]
-        assert {event["method"] for event in mine} == {"fedprox"}
-        assert mine[-1]["hashes"] == hashes(out / f"seed-{seed}")
-    again = [event["event"] for event in cli(*asked).events]
-    assert again == [*["finished"] * count, "report"]
-
-
 @pytest.mark.more
 def test_a_report_names_seeds_that_are_gone_or_copied(cli: Cli, tmp_path: Path, in_turn: None) -> None:
     out = tmp_path / "out"
@@ -196,10 +173,3 @@ def test_a_seed_that_diverges_keeps_no_other_from_finishing_and_is_named(cli: Cl
     )
     assert read_run(out / "fedprox" / "seed-0")["state"] == "failed"
     assert hashes(out / "fedavg" / "seed-0")
-
-
-@pytest.mark.slow
-def test_a_request_that_no_seed_can_fulfil_is_refused_and_leaves_nothing(cli: Cli, tmp_path: Path) -> None:
-    asked = ["--data-root", tmp_path, *SMALL, "--dataset", "cifar10"]
-    assert cli("run --seeds 2", *asked, "--out", tmp_path / "out").code == 2
-    assert not list((tmp_path / "out").glob("seed-*/run.json"))

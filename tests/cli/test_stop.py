@@ -7,7 +7,6 @@ import errno
 import fcntl
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -225,15 +224,6 @@ def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_ray")
-def test_a_signal_at_ray_s_start_ends_all(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RaySession, "wait", _stopped)
-    done = cli("tune", "--method", "fedavg", "--rounds", "1", "--out", tmp_path / "a")
-    assert done.code == 143
-    assert "stopped before anything was written" in done.err
-    assert not (tmp_path / "a").exists()
-
-
-@pytest.mark.usefixtures("no_ray")
 def test_a_signal_before_a_search_stops_it(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RaySession, "wait", lambda self: None)
     monkeypatch.setattr(ray_tune, "check_cluster", lambda *_: None)
@@ -280,45 +270,6 @@ def test_a_second_command_is_refused(cli: Cli, tmp_path: Path, monkeypatch: pyte
         assert process.returncode == 143
     assert read_run(out)["state"] == "stopped"
     assert cli("verify", out, "--rounds", "1").code == 0
-
-
-@pytest.mark.more
-def test_a_run_that_was_killed_is_resumed_at_once(cli: Cli, tmp_path: Path, finished: Path) -> None:
-    with live("run", *FIVE, "--out", tmp_path / "run", until=2) as process:
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        again = cli("run", *FIVE, "--out", tmp_path / "run")
-        assert again.code == 2
-        assert re.search(
-            r"\(running\); if nothing works on it any more, `raffed resume .*` continues it", again.err
-        )
-        assert cli("resume", tmp_path / "run", "--json").events[-1]["hashes"] == read_run(finished)["hashes"]
-
-
-@pytest.mark.slow
-def test_a_killed_run_on_ray_is_resumed_once_its_actors_are_gone(tmp_path: Path, finished: Path) -> None:
-    """They live on for a second or two; meanwhile `resume` waits, and tells nobody of a run in use."""
-    on_ray, out = [*FIVE[:-2], "--rounds", "5", "--execution", "ray", "--actors", "2"], tmp_path / "run"
-    with live("run", *on_ray, "--out", out, until=1) as process:
-        process.kill()
-        process.wait()
-        command = [sys.executable, "-m", "raffed", "resume", str(out), "--quiet"]
-        assert subprocess.run(command, check=False, timeout=120).returncode == 0
-    assert read_run(out)["hashes"] == read_run(finished)["hashes"]
-
-
-@pytest.mark.more
-def test_of_two_commands_at_the_same_moment_one_does_the_run(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "raffed", "run", *FIVE, "--quiet", "--out", str(tmp_path / "run")]
-    both = [
-        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    told = {process.communicate(timeout=120)[1]: process.returncode for process in both}
-    assert sorted(told.values()) == [0, 2]
-    (refusal,) = (text for text, code in told.items() if code == 2)
-    assert re.fullmatch(r"raffed: .*(in use by process|already holds a run).*\n", refusal)
-    assert read_run(tmp_path / "run")["state"] == "finished"
 
 
 @pytest.fixture
