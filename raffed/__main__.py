@@ -16,7 +16,6 @@ def command() -> None:
         import sys
 
         print(told, file=sys.stderr)
-        exec("")  # so that Python forgets the interruption (raffed/cli/signals.py)
         raise SystemExit(130) from None
 
 

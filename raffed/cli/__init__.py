@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from raffed.budget import no_memory
 from raffed.cli.messages import Visible, begin_again, may_begin_again, refuse_gone, repeated_warnings
-from raffed.cli.signals import NOTHING, StopSignals, forget_interruption
+from raffed.cli.signals import NOTHING, StopSignals
 from raffed.config.portable import BitsTooLateError
 from raffed.errors import RaffedError, UsageError
 from raffed.own.gate import note_typed
@@ -42,7 +42,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         code = _shown(code)
-        forget_interruption()
         if code != ended.code:
             raise SystemExit(code) from None
         raise

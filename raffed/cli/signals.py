@@ -77,12 +77,3 @@ class StopSignals:
             self.cut = True
             raise KeyboardInterrupt
         self._tell()
-
-
-def forget_interruption() -> None:
-    """Let this process end with its own exit code after a KeyboardInterrupt that was caught.
-
-    Python remembers one that came while a text was executed, as `dataclass` does, and a process that was
-    started by `python -m` then ends by SIGINT. It forgets it when a text is executed without one.
-    """
-    exec("")

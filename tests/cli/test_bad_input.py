@@ -262,17 +262,10 @@ def test_a_run_that_will_measure_nothing_is_told_before_it_starts(
 LONG = "a" * 300
 COMMANDS = {
     "run a file": f"run {LONG}.toml --out out",
-    "begin from it": f"run --init {LONG}.pt --out out",
-    "data": f"run --dataset ./{LONG}.npz --split iid:3 --out out",
     "a method": f"run --method ./{LONG}.py:a --out out",
-    "compare": f"compare --method fedavg --out {LONG}",
-    "tune": f"tune --method fedavg --split p4c5 --execution serial --out {LONG}",
     "resume": f"resume {LONG}",
     "report to it": f"report {{run}} --out {LONG}",
-    "export to it": f"export {{run}} --out {LONG}.pt",
-    "new": f"new {LONG}",
     "check": f"check ./{LONG}.py:a",
-    "submit a folder": f"submit --dry-run --working-dir {LONG} run --out /shared/out",
 }
 
 

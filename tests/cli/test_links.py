@@ -25,8 +25,7 @@ from tests.runtime.conftest import small
 
 INSIDE = (
     *("run.json", "partition.npz", "metrics", "checkpoints", "vaults", ".lock", ".run.json.tmp"),
-    *("final.safetensors", ".partition.npz.tmp", "metrics/part-000001-000002.parquet", "anything/else"),
-    *("metrics/.part-000003-000004.parquet.tmp", "checkpoints/.part", "checkpoints/round-000004"),
+    *("metrics/part-000001-000002.parquet", "anything/else", "checkpoints/.part"),
     "checkpoints/round-000002/state.json",
 )
 
