@@ -209,11 +209,6 @@ class Ending:
     refused: bool = False
     diverged: bool = False
 
-    @staticmethod
-    def of_error(error: NumericsError) -> Ending:
-        """Return how a run ended whose training diverged."""
-        return Ending("failed", " ".join(str(error).split()), diverged=True)
-
 
 def execute_all(
     runs: Sequence[Run],
@@ -246,7 +241,7 @@ def execute_all(
                 endings[run] = Ending("finished")
             except NumericsError as error:
                 shown.show(failed_event(run, error))
-                endings[run] = Ending.of_error(error)
+                endings[run] = Ending("failed", " ".join(str(error).split()), diverged=True)
         return endings
 
 

@@ -142,12 +142,7 @@ def reproduce(
             elif isinstance(job, PlannedStudy):
                 execute_planned(job, root, where, lambda what, share: None)
 
-        def execute(jobs: list[Planned], limit: float | None) -> list[Planned]:
-            if limit is None:
-                jobs = long_ones(jobs, lambda runs: execute_at_once(runs, shown), accept_changed_code)
-            return carried_out(jobs, do, limit)
-
-        after = in_stages(asked, planned, seconds, shown.say, execute)
+        after = executed(asked, planned, seconds, shown.say, do, lambda runs: execute_at_once(runs, shown))
         tables = write_item_tables(write_item(found, scale, place, after))
         return _outcome(tables, after, is_url(out))
 
@@ -215,7 +210,8 @@ def plan(
         check_source(asked.item, asked.scale, asked.out)
     wanted = asked.item, asked.scale, asked.out, asked.only, asked.seeds, asked.runtime
     runs = planned_runs(*wanted) if asked.item.search is None else searched_runs(*wanted, asked.root)
-    runs = [_with_root(job, asked.root) for job in runs]
+    if asked.root is not None:
+        runs = [replace(job, config=job.config.changed({"data.root": asked.root})) for job in runs]
     if not asked.accept:
         check_code_of(runs)
     runs = estimated(runs, tell) if probe and not tables_only else runs
@@ -239,12 +235,13 @@ def _over_budget(seconds: Sequence[float]) -> str:
     )
 
 
-def in_stages(
+def executed(
     asked: Asked,
     planned: list[Planned],
     seconds: float | None,
     tell: Tell,
-    execute: Callable[[list[Planned], float | None], list[Planned]],
+    do: Callable[[Planned], None],
+    together: Callable[[list[Run]], Mapping[Run, Ending]],
 ) -> list[Planned]:
     """Execute what is planned and, if the item's rows are tuned, what the outcomes make possible after it.
 
@@ -253,33 +250,28 @@ def in_stages(
         planned: The first jobs, in the case of a search the trials.
         seconds: Most time to spend on all of it, or None.
         tell: Receives what is being probed.
-        execute: Executes jobs within a time, and returns all of them.
+        do: Executes one job. All runs that need Ray share one.
+        together: Executes long runs at the same time, if there is no limit of time, which counts the runs
+            one after the other.
 
     Returns:
         All jobs, as they are at the end.
     """
-    began = time.monotonic()
-    go_on(planned, asked.accept)
-    after = execute(planned, seconds)
-    while asked.item.search is not None:
-        left = None if seconds is None else max(seconds - (time.monotonic() - began), 0.0)
+    began, limit, known = time.monotonic(), seconds, set[Path]()
+    while True:
+        go_on(planned, asked.accept)
+        if known and all(job.folder in known or job.left_out or job.done for job in planned):
+            return planned
+        jobs = planned if limit is not None else long_ones(planned, together, asked.accept)
+        left = [job for job in jobs if isinstance(job, PlannedRun) and not job.left_out and not job.done]
+        on_ray = [job.config for job in left if job.config.runtime.execution == "ray"]
+        with one_ray(on_ray[0]) if on_ray else contextlib.nullcontext():
+            after = execute_runs(jobs, do, limit)
+        if asked.item.search is None:
+            return after
+        limit = None if seconds is None else max(seconds - (time.monotonic() - began), 0.0)
         known = {job.folder for job in after}
-        again = plan(asked, left, tell)
-        go_on(again, asked.accept)
-        if all(job.folder in known or job.left_out or job.done for job in again):
-            return again
-        after = execute(again, left)
-    return after
-
-
-def carried_out(
-    jobs: Sequence[Planned], do: Callable[[Planned], None], seconds: float | None
-) -> list[Planned]:
-    """Do what is planned, with one Ray for all runs that need it, and return all jobs."""
-    left = [job for job in jobs if isinstance(job, PlannedRun) and not job.left_out and not job.done]
-    on_ray = [job.config for job in left if job.config.runtime.execution == "ray"]
-    with one_ray(on_ray[0]) if on_ray else contextlib.nullcontext():
-        return execute_runs(jobs, do, seconds)
+        planned = plan(asked, limit, tell)
 
 
 def long_ones(
@@ -295,9 +287,14 @@ def long_ones(
         accept: Whether own code may have changed since runs were begun.
 
     Returns:
-        All jobs. Those that diverged are marked. What is not done is left to `carried_out`.
+        All jobs. Those that diverged are marked.
     """
-    long = [job for job in jobs if isinstance(job, PlannedRun) and _worth_a_process(job)]
+    long = [
+        job
+        for job in jobs
+        if isinstance(job, PlannedRun) and job.config.runtime.execution == "serial"
+        if not job.left_out and not job.done and job.seconds >= WORTH
+    ]
     if len(long) < 2 or usable_cores() < 2:
         return list(jobs)
     endings = execute([as_run(job, accept) for job in long])
@@ -306,11 +303,6 @@ def long_ones(
         replace(job, left_out=f"{DIVERGED}: {lost[job.folder]}") if job.folder in lost else job
         for job in jobs
     ]
-
-
-def _worth_a_process(job: PlannedRun) -> bool:
-    serial = job.config.runtime.execution == "serial"
-    return serial and not job.left_out and not job.done and job.seconds >= WORTH
 
 
 def as_run(job: PlannedRun, accept: bool) -> Run:
@@ -345,11 +337,6 @@ def diverged(jobs: Sequence[Planned]) -> list[Planned]:
 def elsewhere(jobs: Sequence[Planned]) -> list[Planned]:
     """Return the jobs that were left to another command, which worked on them at the same time."""
     return [job for job in jobs if job.left_out.startswith(ELSEWHERE)]
-
-
-def _with_root(job: PlannedRun, root: str | None) -> PlannedRun:
-    config = job.config
-    return job if root is None else replace(job, config=replace(config, data=replace(config.data, root=root)))
 
 
 def go_on(jobs: Sequence[Planned], accept_changed_code: bool = False) -> None:

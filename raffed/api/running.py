@@ -43,10 +43,9 @@ def callbacks(references: Sequence[str]) -> list[RoundWatcher]:
 
 
 def _callback(reference: str) -> RoundWatcher:
-    found = load(reference)
-    if not callable(found):
-        raise UsageError(f"{reference} is a {type(found).__name__}; it must be a function of a RoundEvent")
-    call: Callable[[RoundEvent], None] = found
+    call: object = load(reference)
+    if not callable(call):
+        raise UsageError(f"{reference} is a {type(call).__name__}; it must be a function of a RoundEvent")
 
     def called(event: RoundEvent) -> None:
         with user_errors(reference):

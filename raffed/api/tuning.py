@@ -118,7 +118,10 @@ def tune(
     fixed = arguments_by_method([methods] if isinstance(methods, str) or callable(methods) else methods)
     given = grid or {}
     axes = {name: [one] if isinstance(one, str) else values(given, name) for name, one in given.items()}
-    base = _trial_base(config or RunConfig(), protocol)
+    base = config or RunConfig()
+    if protocol != "paper" and not base.data.validation:
+        base = base.changed({"data.validation": VALIDATION})
+    base = replace(base, runtime=runtime_of_trial(base.runtime), method="fedavg", args={})
     names = tuple(fixed)
     request = Request(
         base, names, fixed, axes, trials, seeds, protocol, select, scheduler, search, score, fill
@@ -146,13 +149,6 @@ def _tuned(tables: SweepTables, folder: Path | None, complete: bool) -> Tuned:
         ]
     )
     return Tuned(folder, complete, chosen, as_frame(tables.table), trials, tables.note)
-
-
-def _trial_base(config: RunConfig, protocol: str) -> RunConfig:
-    data = config.data
-    if protocol != "paper" and not data.validation:
-        data = replace(data, validation=VALIDATION)
-    return replace(config, data=data, runtime=runtime_of_trial(config.runtime), method="fedavg", args={})
 
 
 def runtime_of_trial(runtime: Runtime, typed: bool = False) -> Runtime:

@@ -307,7 +307,6 @@ def _described(
         LOCK_FILE: environment_lock([one["versions"] for one in records]).encode(),
         README_FILE: README.format(title=title, version=version, license=license).encode(),
     }
-    hashes = _hashes({**members, **found})
     listed = {
         "schema": BUNDLE_SCHEMA,
         "kind": contents.kind,
@@ -316,7 +315,7 @@ def _described(
         "record": contents.record,
         "runs": list(contents.runs),
         "left_out": list(contents.notes),
-        "files": hashes,
+        "files": {name: hashlib.sha256(data).hexdigest() for name, data in {**members, **found}.items()},
     }
     return {**found, BUNDLE_FILE: json_text(listed).encode()}
 
@@ -332,7 +331,3 @@ def _title(contents: Contents, records: Sequence[RunContents]) -> str:
         return f"A {contents.kind} of raffed with {len(records)} finished runs"
     about = contents.about
     return f"{about.get('paper')}/{about.get('name')} ({about.get('scale')}), reproduced by raffed"
-
-
-def _hashes(members: Mapping[str, bytes]) -> dict[str, str]:
-    return {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}

@@ -251,7 +251,8 @@ def compared(recorded: OpenedRun, place: Path, config: RunConfig) -> RunComparis
         *(VerificationCheck(name, old["hashes"][key], new["hashes"][key]) for name, key in ENDS if whole),
     ]
     notes = [f"metric rows: {difference}"] if difference else []
-    return RunComparison(done, tuple(checks), (*notes, *_code_notes(old, new)))
+    notes += [f"other code: {name}" for name in changes(old.get("code", []), new.get("code", []))]
+    return RunComparison(done, tuple(checks), tuple(notes))
 
 
 ENDS: Final = (("client states", "vaults"), ("final weights", "weights"))
@@ -271,11 +272,6 @@ def _digest(records: Sequence[CodeRecord]) -> str:
         {f"{one['role']} {name} {digest}" for one in records for name, digest in one["files"].items()}
     )
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-def _code_notes(old: RunContents, new: RunContents) -> tuple[str, ...]:
-    found: Mapping[str, list[str]] = changes(old.get("code", []), new.get("code", []))
-    return tuple(f"other code: {name}" for name in found)
 
 
 def _weights(old: Sequence[str], new: Sequence[str]) -> Iterator[VerificationCheck]:

@@ -19,7 +19,7 @@ from raffed.results.storage import named
 from raffed.results.text import tell
 
 if TYPE_CHECKING:
-    from raffed.bundles.replaying import Replay, ReplayedRun
+    from raffed.bundles.replaying import Replay
 
 SHORT = 16
 
@@ -103,7 +103,7 @@ def _show(found: Replay) -> None:
     rows = [
         (
             one.name,
-            _what(check.what, check.round),
+            check.what if check.round is None else f"{check.what}, round {check.round}",
             check.recorded[:SHORT],
             check.found[:SHORT],
             mark(*MARKS["ok" if check.ok else "broken"]),
@@ -119,18 +119,10 @@ def _show(found: Replay) -> None:
     )
     tell(f"EQUAL: {words}" if found.ok else f"NOT EQUAL: {words}")
     for one in found.runs:
-        _show_notes(one)
+        for note in one.notes:
+            tell(f"{one.name}: {note}")
+        if one.differs:
+            explained = "" if one.ok else " (may explain other bits)"
+            tell(f"{one.name}: versions differ: {', '.join(one.differs)}{explained}")
     out = found.folder
     tell(f"raffed report {out}/recorded --out {out}/report shows what was recorded")
-
-
-def _what(what: str, round: int | None) -> str:
-    return what if round is None else f"{what}, round {round}"
-
-
-def _show_notes(run: ReplayedRun) -> None:
-    for note in run.notes:
-        tell(f"{run.name}: {note}")
-    if run.differs:
-        explained = "" if run.ok else " (may explain other bits)"
-        tell(f"{run.name}: versions differ: {', '.join(run.differs)}{explained}")

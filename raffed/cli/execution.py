@@ -229,6 +229,7 @@ def execute_stoppable(runs: Sequence[Run], screen: Screen, out: Path) -> dict[Ru
     if signals.asked():
         stopped()
         raise typer.Exit(signals.code)
+    screen.overall = None
     return endings
 
 

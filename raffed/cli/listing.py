@@ -242,7 +242,10 @@ def models(name: str | None = None) -> None:
         show_installed(GROUP, MODELS, "--model")
         tell("raffed models NAME shows arguments and defaults.")
     elif is_own(key := model_name(name)):
-        _show_own_model(key)
+        from raffed.models.own.factories import factory_of
+
+        tell(f"{key}{inspect.signature(factory_of(key))}")
+        tell(f"Check it: raffed check {key}", f"Use it: raffed run --model {key}")
     else:
         found = described(f"raffed.models.{MODELS[key].module}", key)
         show_pairs(zip(titles, rows[key], strict=True))
@@ -253,20 +256,13 @@ def models(name: str | None = None) -> None:
         tell(f"Use it: raffed run --model {key} --model-arg {first.name}={first.shown_default}")
 
 
-def _show_own_model(name: str) -> None:
-    from raffed.models.own.factories import factory_of
-
-    tell(f"{name}{inspect.signature(factory_of(name))}")
-    tell(f"Check it: raffed check {name}", f"Use it: raffed run --model {name}")
-
-
 def metrics(name: str | None = None) -> None:
     """List what runs measure, or show one metric: unit, rows and meaning.
 
     Args:
         name: Metric whose rows are explained, or reference to yours.
     """
-    from raffed.core.measures.own_metric import GROUP
+    from raffed.core.measures.own_metric import GROUP, own_metric
     from raffed.own.located import is_reference
     from raffed.results.metrics import METRICS, metric_lines
 
@@ -276,20 +272,14 @@ def metrics(name: str | None = None) -> None:
         show_installed(GROUP, (), "--metric")
         tell("raffed metrics NAME shows when a metric is measured, and what its values mean.")
         return
-    if is_reference(name.strip()):
-        _show_own_metric(name.strip())
+    if is_reference(reference := name.strip()):
+        show_pairs(own_metric(reference).described().items())
+        tell(f"Measure it: raffed run --metric {reference}")
         return
     known = {one.name if one.named else one.title: one.name for one in METRICS}
     key = check_choice("metric", name.strip(), known)
     for line in metric_lines(METRICS.named(known[key])):
         show_pairs(zip(titles, line, strict=True))
-
-
-def _show_own_metric(reference: str) -> None:
-    from raffed.core.measures.own_metric import own_metric
-
-    show_pairs(own_metric(reference).described().items())
-    tell(f"Measure it: raffed run --metric {reference}")
 
 
 runs = typer.Typer(no_args_is_help=True, help="Show what a folder of runs holds.")

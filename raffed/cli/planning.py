@@ -62,7 +62,9 @@ def item_rows(found: Sequence[Planned], done: Collection[Path], brief: bool) -> 
             "column": column,
             "runs": str(sum(not job.left_out or job.folder in done for job in jobs)),
             "finished": str(sum(job.folder in done for job in jobs)),
-            "left out": said_of_cell(jobs, done, brief),
+            "left out": "; ".join(
+                dict.fromkeys(_kind(job) if brief else job.left_out for job in _left_out(jobs, done))
+            ),
         }
         for (row, column), jobs in cells.items()
     ]
@@ -109,33 +111,21 @@ def trial_summary(request: Request, rows: Sequence[Row]) -> str:
     return f"{counted(trials, 'trial')} of {counted(rounds, 'round')}, then {counted(finals, 'final run')}"
 
 
-BRIEF = 40  # characters of a reason that is shown as it is
-
-
-def kind_of(reason: str) -> str:
-    """Return a short reason as it is, and of a long one what stands before its first colon."""
-    if len(reason) <= BRIEF:
-        return reason
-    head = reason.partition(":")[0]
-    return head if len(head) <= BRIEF else f"{reason[: BRIEF - 1].rstrip()}…"
-
-
-def said_of_cell(jobs: Sequence[Planned], done: Collection[Path], brief: bool) -> str:
-    """Return why runs of a cell are left out: in a few words, or the whole reasons."""
-    reasons = [job.left_out for job in _left_out(jobs, done)]
-    return "; ".join(dict.fromkeys(kind_of(reason) if brief else reason for reason in reasons))
-
-
 def stated(jobs: Sequence[Planned], done: Collection[Path]) -> list[str]:
     """Return a line for each kind of reason: how many jobs it concerns, and the first whole reason."""
     kinds: dict[str, list[str]] = {}
     for job in _left_out(jobs, done):
-        kinds.setdefault(kind_of(job.left_out), []).append(job.left_out)
+        kinds.setdefault(_kind(job), []).append(job.left_out)
     return [
         f"{len(reasons)} left out: {reasons[0]}"
         + ("; --plan --json lists other reasons" if len(set(reasons)) > 1 else "")
         for reasons in kinds.values()
     ]
+
+
+def _kind(job: Planned) -> str:
+    """Return the beginning of the reason why a job is left out, which jobs of one kind share."""
+    return job.left_out.partition(":")[0]
 
 
 def _left_out(jobs: Sequence[Planned], done: Collection[Path]) -> list[Planned]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,14 +12,12 @@ import typer
 from raffed.api.reproducing import (
     Asked,
     as_run,
-    carried_out,
     check_possible,
     diverged,
     elsewhere,
     execute_planned,
-    in_stages,
+    executed,
     item_of,
-    long_ones,
 )
 from raffed.api.reproducing import plan as make_plan
 from raffed.api.tuning import seconds_of
@@ -157,14 +156,10 @@ def _reproduce(
             run = as_run(job, asked.accept)
             run_one(run.go_on, run, screen, again="the same command")
 
-    def execute(jobs: list[Planned], limit: float | None) -> list[Planned]:
-        if limit is None:  # a budget counts the runs one after the other
-            jobs = long_ones(jobs, lambda runs: execute_stoppable(runs, screen, asked.out), asked.accept)
-        screen.overall = Overall(sum(not job.left_out and not job.done for job in jobs))
-        return carried_out(jobs, do, limit)
-
+    screen.overall = Overall(sum(not job.left_out and not job.done for job in found))
     if not tables:
-        found = in_stages(asked, found, seconds, _tell, execute)
+        together = partial(execute_stoppable, screen=screen, out=asked.out)
+        found = executed(asked, found, seconds, _tell, do, together)
     from raffed.tables.item_file import write_item
 
     path = write_item(asked.item, asked.scale, asked.out, found)

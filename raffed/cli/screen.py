@@ -17,6 +17,8 @@ from collections.abc import Collection, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from raffed.api.progress import Event, Shown, measured
 from raffed.cli.messages import count_warning, counted, duration, percent, plain
 from raffed.cli.planning import show_plan, trial_rows
@@ -93,7 +95,8 @@ class Screen(Shown):
         tell(event["folder"])
 
     def on_failed(self, event: Event, run: Run | None = None) -> None:
-        self._close_alone(run)
+        if run is None:  # else other runs are still executed
+            self.close()
         title = "" if run is None else f"{run.title}: "
         self.say(f"raffed: {title}{' '.join(event['message'].split())}")
 
@@ -112,11 +115,6 @@ class Screen(Shown):
     def on_trial(self, event: Event, rounds: int, warnings: Sequence[str]) -> None:
         for text in warnings:
             count_warning(text)
-
-    def _close_alone(self, run: Run | None) -> None:
-        """Remove what is on the screen, unless other runs are still executed."""
-        if run is None:
-            self.close()
 
 
 class JsonScreen(Screen):
@@ -139,7 +137,7 @@ class JsonScreen(Screen):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, Exception) and not _is_exit(error):
+        if isinstance(error, Exception) and not isinstance(error, typer.Exit | typer.Abort):
             about = {"kind": type(error).__name__, "message": str(error)}
             self.write({"event": "error", **about, "exit_code": 2 if isinstance(error, UsageError) else 1})
         self._aside.__exit__(kind, error, trace)
@@ -410,9 +408,3 @@ def _print(text: str) -> None:
 
 def _number(value: float | None) -> float:
     return math.nan if value is None else value
-
-
-def _is_exit(error: Exception) -> bool:
-    import typer
-
-    return isinstance(error, typer.Exit | typer.Abort)

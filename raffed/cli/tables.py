@@ -346,17 +346,13 @@ def profile_lines(found: Sequence[tuple[int, RoundProfile]]) -> list[list[str]]:
     """
     size = math.ceil(len(found) / MOST_ROUNDS)
     blocks = [found[start : start + size] for start in range(0, len(found), size)]
-    lines = [_line(_numbers_of(block), block) for block in blocks]
+    ends = [dict.fromkeys((block[0][0], block[-1][0])) for block in blocks]  # one number, or first and last
+    lines = [_line("-".join(map(str, end)), block) for end, block in zip(ends, blocks, strict=True)]
     if len(found) > 1:
         lines.append(_line("mean", found))
     means = _means(found)
     whole = sum(means) or 1.0
     return [*lines, ["share", "100 %", *(f"{100 * mean / whole:.0f} %" for mean in means)]]
-
-
-def _numbers_of(block: Sequence[tuple[int, RoundProfile]]) -> str:
-    first, last = block[0][0], block[-1][0]
-    return f"{first}" if first == last else f"{first}-{last}"
 
 
 def _line(name: str, block: Sequence[tuple[int, RoundProfile]]) -> list[str]:

@@ -164,7 +164,9 @@ class Model:
     def __post_init__(self) -> None:
         keep(self, name=as_name(self.name))
         if isinstance(self.init, str) and self.init and not self.init_sha256:
-            keep(self, init_sha256=_sha256_of(self.init), init=str(Path(self.init).absolute()))
+            content = weights_bytes(self.init, "give a file of weights")
+            digest = hashlib.sha256(content).hexdigest()
+            keep(self, init_sha256=digest, init=str(Path(self.init).absolute()))
 
 
 @dataclass(frozen=True)
@@ -275,10 +277,6 @@ def check_convolutions(numerics: Numerics, runtime: Runtime) -> None:
                 f"numerics.convolutions = {numerics.convolutions!r} has no effect with {name} = {given!r}: "
                 f"the kernel computes in float32 on a CPU; use {name} = {needed!r}, or convolutions = 'torch'"
             )
-
-
-def _sha256_of(file: str) -> str:
-    return hashlib.sha256(weights_bytes(file, "give a file of weights")).hexdigest()
 
 
 Section: TypeAlias = Data | Model | Local | Federation | Numerics | Faults | Privacy | Clock | Runtime

@@ -92,17 +92,12 @@ def _line(path: Path, top: Path) -> RunLine:
 
 def _scored(line: RunLine, path: Path) -> RunLine:
     """Add the last accuracy of the global model."""
-    import pyarrow.compute as pc
-
-    rows = read_metrics(path)
-    kept = pc.and_(
-        pc.and_(pc.equal(rows["model"], "global"), pc.equal(rows["split"], "test")),
-        pc.and_(
-            pc.equal(rows["metric"], "accuracy"),
-            pc.and_(pc.is_null(rows["client"]), pc.is_null(rows["class"])),
-        ),
-    )
-    found = rows.filter(kept).sort_by("round")["value"].to_pylist()
+    rows = read_metrics(path).to_pandas()
+    shared = rows[rows["client"].isna() & rows["class"].isna()]
+    kept = shared[
+        (shared["model"] == "global") & (shared["split"] == "test") & (shared["metric"] == "accuracy")
+    ]
+    found = kept.sort_values("round")["value"].tolist()
     return RunLine(**{**vars(line), "accuracy": found[-1] if found else None})
 
 

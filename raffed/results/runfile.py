@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypeGuard
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias, cast
 
 from typing_extensions import TypedDict
 
@@ -32,6 +32,7 @@ from raffed.results.files import (
 
 RUN_FILE = "run.json"
 SWEEP_FILE = "sweep.json"
+MAKERS = {RUN_FILE: "run", SWEEP_FILE: "tune", "item.json": "reproduce", "study.json": "reproduce"}
 
 
 def folder_name(name: str) -> str:
@@ -318,11 +319,6 @@ class RunContents(TypedDict, total=False):
     ]
 
 
-def is_run(found: Mapping[str, Json]) -> TypeGuard[RunContents]:
-    """Return whether `found` is what a run writes into run.json."""
-    return not problem(found)
-
-
 def problem(found: Mapping[str, Json]) -> str:
     """Return why `found` is not what a run writes into run.json, and what to do; empty if it is."""
     schema = found.get("schema", RUN_SCHEMA)
@@ -401,12 +397,11 @@ def read_run(run_dir: Path) -> RunContents:
             writes (results/runfile.py). The message is one line that begins with the file's name.
     """
     found = read_object(run_dir, RUN_FILE)
-    broken = is_broken(found)
-    if not is_run(found):
-        raise RunFolderError(f"{run_dir / RUN_FILE}: {problem(found)}")
-    if broken:
+    if why := problem(found):
+        raise RunFolderError(f"{run_dir / RUN_FILE}: {why}")
+    if is_broken(found):
         raise RunFolderError(f"{run_dir / RUN_FILE}: {BROKEN}; put back a copy of it")
-    return found
+    return cast("RunContents", found)
 
 
 def has_diverged(state: str, error: str | None) -> bool:
@@ -430,7 +425,7 @@ def read_object(folder: Path, name: str) -> dict[str, Json]:
     except NoJsonFileError as error:
         check_unpacked(folder)
         raise RunFolderError(
-            f"{folder}: no {name} here; name a folder that `raffed run --out` made"
+            f"{folder}: no {name} here; name a folder that `raffed {MAKERS[name]} --out` made"
         ) from error
     except JsonFileError as error:
         if isinstance(error.__cause__, OSError):

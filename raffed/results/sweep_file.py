@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal, NotRequired, Required, TypeAlias, TypeGuard
+from typing import Annotated, Literal, NotRequired, Required, TypeAlias, cast
 
 from typing_extensions import TypedDict
 
 from raffed.config.validation import Json, Length, Range
 from raffed.errors import RunFolderError
-from raffed.results.files import JsonFileError, NoJsonFileError, Shape, check_json, read_json
-from raffed.results.runfile import BROKEN, check_unpacked, folder_name, is_broken
+from raffed.results.files import Shape, check_json
+from raffed.results.runfile import BROKEN, folder_name, is_broken, read_object
 from raffed.results.runfile import SWEEP_FILE as SWEEP_FILE
 
 SWEEP_SCHEMA = 1
@@ -110,37 +110,18 @@ def read_sweep(folder: Path) -> SweepRecord:
             the file.
     """
     path = folder / SWEEP_FILE
+    found = read_object(folder, SWEEP_FILE)
+    schema = found.get("schema")
     try:
-        found = read_json(path)
-    except NoJsonFileError as error:
-        check_unpacked(folder)
-        raise RunFolderError(
-            f"{folder}: no {SWEEP_FILE} here; name a folder that `raffed tune --out` made"
-        ) from error
-    except JsonFileError as error:
-        raise RunFolderError(f"{error}; {ADVICE}") from error
-    try:
-        return _checked(found)
+        if isinstance(schema, int) and schema > SWEEP_SCHEMA:
+            raise ValueError(f"written by a later raffed (schema {schema}, this one reads {SWEEP_SCHEMA})")
+        check_json(SweepRecord, found)
+        _check_names(cast("SweepRecord", found))
+        if is_broken(found):
+            raise ValueError(BROKEN)
     except ValueError as error:
         raise RunFolderError(f"{path}: {error}; {ADVICE}") from error
-
-
-def _checked(found: dict[str, Json]) -> SweepRecord:
-    broken = is_broken(found)
-    if not _is_sweep(found):
-        raise ValueError("is not a sweep")
-    _check_names(found)
-    if broken:
-        raise ValueError(BROKEN)
-    return found
-
-
-def _is_sweep(found: dict[str, Json]) -> TypeGuard[SweepRecord]:
-    schema = found.get("schema")
-    if isinstance(schema, int) and schema > SWEEP_SCHEMA:
-        raise ValueError(f"written by a later raffed (schema {schema}, this one reads {SWEEP_SCHEMA})")
-    check_json(SweepRecord, found)
-    return True
+    return cast("SweepRecord", found)
 
 
 def _check_names(found: SweepRecord) -> None:

@@ -200,14 +200,10 @@ def _check_settings(
     if not runs:
         raise UsageError(f"table {name}: it has no runs; give {{(row, column): RunConfig(...)}}")
     for place, config in runs.items():
-        _check_cell(name, place, config)
-
-
-def _check_cell(name: str, place: T, config: C) -> None:
-    if not isinstance(place, tuple) or [type(part) for part in place] != [str, str]:
-        raise UsageError(f"table {name}: {place!r} is not a pair of texts (row, column)")
-    if not isinstance(config, RunConfig):
-        raise UsageError(f"table {name}, {', '.join(place)}: {type(config).__name__} is not a RunConfig")
+        if not isinstance(place, tuple) or [type(part) for part in place] != [str, str]:
+            raise UsageError(f"table {name}: {place!r} is not a pair of texts (row, column)")
+        if not isinstance(config, RunConfig):
+            raise UsageError(f"table {name}, {', '.join(place)}: {type(config).__name__} is not a RunConfig")
 
 
 def _check_places(what: str, places: Iterable[Place], runs: Mapping[Place, RunConfig]) -> None:

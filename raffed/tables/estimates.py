@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -12,7 +12,6 @@ from raffed.config.faults import Faults
 from raffed.config.federation import Federation
 from raffed.config.run import RunConfig
 from raffed.config.sections import Runtime
-from raffed.config.validation import Value
 from raffed.errors import UsageError
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.runs.record import hardware
@@ -25,21 +24,10 @@ from raffed.tables.planner import PlannedRun
 SAME = ("machine", "processor", "cores")  # of the hardware, where seconds can be compared
 
 
-class _Kind(NamedTuple):
-    """What decides how far an estimate is off. A probe trains FedAvg, and other methods take longer."""
-
-    method: str
-    dataset: str
-    model: str
-    execution: str
-    gpu: bool
-    cohort: int
-
-    @staticmethod
-    def of(config: RunConfig) -> _Kind:
-        runtime, cohort = config.runtime, config.numerics.cohort
-        place = config.method, config.data.dataset, config.model.name
-        return _Kind(*place, runtime.execution, runtime.gpu_fraction > 0, cohort)
+def _kind(config: RunConfig) -> tuple[object, ...]:
+    """Return what decides how far an estimate is off. Other methods take longer than FedAvg, a probe's."""
+    runtime, place = config.runtime, (config.method, config.data.dataset, config.model.name)
+    return *place, runtime.execution, runtime.gpu_fraction > 0, config.numerics.cohort
 
 
 def corrected(jobs: Sequence[PlannedRun], whole: Callable[[PlannedRun], float]) -> list[PlannedRun]:
@@ -52,22 +40,18 @@ def corrected(jobs: Sequence[PlannedRun], whole: Callable[[PlannedRun], float]) 
         jobs: The runs of a table, with the estimated seconds of those that are not finished.
         whole: Returns the estimated seconds of a finished run from its beginning; 0 if nothing is known.
     """
-    found: dict[_Kind, list[float]] = {}
+    found: dict[tuple[object, ...], list[float]] = {}
+    here = hardware()
     for job in jobs:
         if not job.done:
             continue
         record, expected = read_run(job.folder), whole(job)
         seconds = record.get("seconds", 0.0)
-        if expected and seconds and _same_machine(record.get("hardware", {})):
-            kind = _Kind.of(RunConfig.from_dict(record["config"]))
+        if expected and seconds and all(record["hardware"].get(name) == here[name] for name in SAME):
+            kind = _kind(RunConfig.from_dict(record["config"]))
             found.setdefault(kind, []).append(seconds / expected)
     ratio = {kind: statistics.median(ratios) for kind, ratios in found.items()}
-    return [replace(job, seconds=job.seconds * ratio.get(_Kind.of(job.config), 1.0)) for job in jobs]
-
-
-def _same_machine(recorded: Mapping[str, Value]) -> bool:
-    here = hardware()
-    return all(recorded.get(name) == here[name] for name in SAME)
+    return [replace(job, seconds=job.seconds * ratio.get(_kind(job.config), 1.0)) for job in jobs]
 
 
 START_SECONDS = 12.0  # duration of a run's start, before its first round

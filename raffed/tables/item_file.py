@@ -132,7 +132,7 @@ def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) ->
         "picture": item.picture,
         "study": item.study,
         "studies": [os.path.relpath(job.folder, folder) for job in studies if job.done],
-        "left_out": _left_out([job for job in found if not _settled(job)], studies),
+        "left_out": _left_out(found, studies),
         **search_record(item, scale, out, found),
         **source_record(item, folder),
         **({} if item.published is None else {"published": asdict(item.published)}),
@@ -162,21 +162,21 @@ def _cells(kept: Mapping[Place, Cell], runs: Folders) -> list[Noted]:
             **({"measure": cell.measure} if cell.measure else {}),
             **({} if cell.target else {"target": False}),
             **({"witnesses": [dict(one) for one in cell.witnesses]} if cell.witnesses else {}),
-            **({"settings": _settings(runs[place])} if cell.setting else {}),
+            **(
+                {"settings": [{"setting": name, "runs": of} for name, of in runs[place].items()]}
+                if cell.setting
+                else {}
+            ),
             **({"chosen_as": cell.chosen_as} if cell.setting and cell.chosen_as else {}),
         }
         for place, cell in kept.items()
     ]
 
 
-def _settled(job: PlannedRun) -> bool:
-    """Return whether a job is a trial that diverged, which is an outcome like another."""
-    return job.trial is not None and job.left_out.startswith(DIVERGED)
-
-
 def _left_out(found: Iterable[PlannedRun], studies: Iterable[PlannedStudy]) -> list[str]:
-    """Return what was not done, and why."""
-    runs = {f"{', '.join(c.place)}: {_why(job)}" for job in found if job.left_out for c in job.cells}
+    """Return what was not done, and why. A trial that diverged is an outcome like another."""
+    lost = [job for job in found if job.left_out and not (job.trial and job.left_out.startswith(DIVERGED))]
+    runs = {f"{', '.join(c.place)}: {_why(job)}" for job in lost for c in job.cells}
     return sorted(runs) + [
         f"study of seed {job.seed}: {job.left_out}" for job in studies if job.left_out and not job.done
     ]
@@ -187,10 +187,6 @@ def _why(job: PlannedRun) -> str:
     if not job.left_out.startswith(DIVERGED):
         return job.left_out
     return f"{DIVERGED}: seed {job.seed}: {job.left_out.removeprefix(f'{DIVERGED}: ')}"
-
-
-def _settings(found: Mapping[str, list[str]]) -> list[Noted]:
-    return [{"setting": setting, "runs": runs} for setting, runs in found.items()]
 
 
 def _claims(

@@ -17,10 +17,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from raffed.config.portable import PORTABLE
 from raffed.config.run import RunConfig
 from raffed.config.sections import Numerics, Runtime
-from raffed.errors import FolderInUseError, NumericsError, RunFolderError, UsageError, check_choice
+from raffed.errors import FolderInUseError, NumericsError, RunFolderError, UsageError
 from raffed.results.runfile import RUN_FILE, read_object, read_run
 from raffed.tables.catalogue import chosen
 from raffed.tables.items import MEASURES, Cell, Item, lacking
@@ -47,10 +46,6 @@ def computed(
     Raises:
         UsageError: A value does not exist, or the item is a study only, which has no runs that could change.
     """
-    if bits is not None:
-        check_choice("numerics.bits", bits, ("machine", PORTABLE))
-    if convolutions is not None:
-        check_choice("numerics.convolutions", convolutions, ("torch", "compiled"))
     changes: dict[str, Any] = {
         field: value
         for field, value in (("cohort", cohort), ("bits", bits), ("convolutions", convolutions))

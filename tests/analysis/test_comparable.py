@@ -24,7 +24,7 @@ from raffed.analysis.sweeps import Sweep, tuning_table
 from raffed.analysis.table import as_markdown
 from raffed.reproductions.pages.pack_records import main as pack
 
-from raffed.config.run import OMITTED_WHEN_DEFAULT, YOUNGER, RunConfig
+from raffed.config.run import RunConfig
 from raffed.data.catalogue import DATASETS
 from raffed.methods import METHODS
 from tests.analysis.changed_run import change
@@ -259,21 +259,6 @@ def test_runs_that_one_rule_ended_after_other_numbers_of_rounds_may_be_compared(
     assert differences(both, *groups(both)) == []
 
 
-def test_what_was_not_asked_for_is_what_runs_of_earlier_versions_lack(write_run: WriteRun) -> None:
-    """A run of a version that did not know a setting, and a run of this version, repeat one experiment."""
-    for seed, young in ((0, True), (1, False)):
-        config = RunConfig(seed=seed).as_dict()
-        for name, fields in YOUNGER.items():
-            for field in fields:
-                if not young:
-                    del config[name][field]
-        for name in OMITTED_WHEN_DEFAULT:
-            if not young:
-                del config[name]
-        write_run(f"run{seed}", [0.5], seed=seed, config=config)
-    assert [group.used for group in groups(write_run.load())] == [("run0", "run1")]
-
-
 A, B, C = "a1" * 32, "b2" * 32, "c3" * 32
 OWN = "./own.py:own"
 
@@ -359,18 +344,6 @@ def test_several_versions_of_raffed_are_one_row_and_it_is_said(tmp_path: Path, w
     assert remarks(tmp_path) == [("fedavg", told)]
 
 
-def test_own_code_of_the_setting_keeps_methods_apart(write_run: WriteRun) -> None:
-    measured, loss = record("metric m", "./own.py:m", m=C), record("loss", net=A)
-    write_run("a", [0.5], method="./a.py:a", code=[record(reference="./a.py:a", a=A), measured, loss])
-    other = [record(reference="./b.py:b", b=B), {**measured, "files": {"m": A}}, loss]
-    write_run("b", [0.5], method="./b.py:b", code=other)
-    write_run("c", [0.5], method="./c.py:c", code=[record("loss", net=B)])
-    runs = write_run.load()
-    against = {label: one.against for label, one in comparability(runs, groups(runs)).items()}
-    assert (against["./a.py:a"], against["./b.py:b"]) == ("", "")
-    assert against["./c.py:c"].startswith("not comparable: ")
-
-
 @pytest.mark.parametrize("method", [name for name, info in METHODS.items() if info.scored])
 def test_a_note_says_where_clients_own_models_are_scored_before_training(
     write_run: WriteRun, method: str
@@ -381,15 +354,3 @@ def test_a_note_says_where_clients_own_models_are_scored_before_training(
     early = METHODS[method].scored == "downloaded"
     assert len(said) == early
     assert all({"before", "after"} <= set(note.split()) for note in said)
-
-
-def test_a_network_is_the_same_beside_a_method_with_a_file_of_the_same_name(write_run: WriteRun) -> None:
-    """Both folders have a file `common`, so run.json's records of the two differ under one name."""
-    network = record("model", "./nets/net.py:Small", net=A, common=B)
-    write_run("a", [0.5], code=[network])
-    write_run("b", [0.5], method=OWN, code=[record(own=A, common=C), network])
-    write_run("c", [0.5], method="fedprox", code=[{**network, "files": {"net": A, "common": C}}])
-    runs = write_run.load()
-    against = {label: one.against for label, one in comparability(runs, groups(runs)).items()}
-    assert (against["fedavg"], against[OWN]) == ("", "")
-    assert "the own code of the network differs" in against["fedprox"]

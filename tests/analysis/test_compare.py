@@ -28,7 +28,6 @@ from raffed.analysis.metrics.compare import (
 )
 from raffed.analysis.metrics.equivalence import PrintedNumber, agreement, difference
 from raffed.analysis.metrics.holm import benjamini_hochberg, holm
-from raffed.analysis.metrics.intervals import t_tail
 from raffed.analysis.metrics.summary import summary, to_text
 from raffed.analysis.report import write_report
 from raffed.analysis.runs.comparable import classes, notices
@@ -39,14 +38,6 @@ from scipy import stats as reference
 
 from tests.analysis.changed_run import change
 from tests.analysis.conftest import WriteRun
-
-
-@pytest.mark.parametrize("t", [0.0, 1.0, 40.0])
-def test_the_tail_of_student_s_t_is_that_of_its_closed_forms(t: float) -> None:
-    """One degree of freedom is Cauchy's distribution; two give t/√(2 + t²)."""
-    assert t_tail(t, 1) == pytest.approx(1 - 2 / math.pi * math.atan(t), abs=1e-12)
-    assert t_tail(t, 2) == pytest.approx(1 - t / math.sqrt(2 + t**2), abs=1e-12)
-    assert t_tail(t, 9) == pytest.approx(2 * reference.t.sf(t, 9), abs=1e-12)
 
 
 def test_a_paired_difference_counts_common_seeds_only() -> None:

@@ -20,7 +20,7 @@ from raffed.analysis.metrics.summary import summary
 from raffed.analysis.report import write_loaded
 from raffed.analysis.runs.comparable import notices
 from raffed.analysis.runs.groups import Group, groups
-from raffed.analysis.sweeps import find_sweeps, trials_frame, trials_of, tuning_table
+from raffed.analysis.sweeps import find_sweeps, trials_frame, tuning_table
 
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
@@ -62,15 +62,6 @@ def test_a_part_of_a_later_schema_is_named_with_its_number(tmp_path: Path, write
     pq.write_table(pq.ParquetFile(part).read().replace_schema_metadata({b"raffed.schema": b"99"}), part)
     change(tmp_path / "a", "files", {f"metrics/{part.name}": sha256(part)})
     assert "schema 99" in write_run.load().unreadable[str(part)]
-
-
-@pytest.mark.parametrize("text", ['{"run_id"', "[]", "\x00"])
-def test_a_damaged_run_json_costs_that_run_only(tmp_path: Path, write_run: WriteRun, text: str) -> None:
-    write_run("good", [0.5])
-    (write_run("bad", [0.5]) / "run.json").write_text(text)
-    runs = write_run.load()
-    assert list(runs.runs.index) == ["good"]
-    assert list(runs.unreadable) == [str(tmp_path / "bad")]
 
 
 def test_how_a_number_is_spelt_and_where_the_data_are_make_no_other_experiment(write_run: WriteRun) -> None:
@@ -373,19 +364,6 @@ def test_a_final_run_that_a_sweep_lists_and_that_is_not_there_is_named(
     assert (str(missing) in (tmp_path / "out" / "report.html").read_text()) is said
 
 
-@pytest.mark.parametrize("named", [["fedmr"], ["fedmr/trials", "fedmr/final"], ["."]])
-def test_trials_are_known_wherever_a_report_begins(
-    named: list[str], tmp_path: Path, write_run: WriteRun
-) -> None:
-    write_run("sweep/fedmr/trials/mu1=9.0", [0.9], method="fedmr")
-    write_sweep(tmp_path / "sweep")
-    paths = [tmp_path / "sweep" / name for name in named]
-    assert list(load_runs(paths).files) == ["mu1=9.0"], "they are shown where there is nothing else"
-    write_run("sweep/fedmr/final/seed-1", [0.7], seed=1, method="fedmr")
-    assert trials_of(load_runs(paths, trials=True), find_sweeps(paths)) == ["mu1=9.0"]
-    assert list(load_runs(paths).files) == ["seed-1"]
-
-
 CONFIG = RunConfig(
     data=Data(split="iid:2", samples=200),
     model=Model("mlp"),
@@ -411,10 +389,3 @@ def test_python_gives_the_rows_that_the_page_has(tmp_path: Path) -> None:
         lines = (tmp_path / "report" / "summary.md").read_text(encoding="utf-8").splitlines()
         assert [line for line in lines if line.startswith("| FedAvg")] == lines[2:3]
         assert lines[3:] == []
-
-
-def test_fewer_rounds_of_a_seed_are_told_with_both_numbers(tmp_path: Path, write_run: WriteRun) -> None:
-    for name, rounds in (("a", 2), ("b", 3)):
-        write_run(name, [0.5] * rounds, state="stopped", planned=9)
-    why = "seed 0 is there already with more rounds: b has 3, this run 2"
-    assert (only(tmp_path).used, only(tmp_path).left_out) == (("b",), (("a", why),))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import csv
 import hashlib
 import json
 import re
@@ -19,10 +18,9 @@ from hypothesis import strategies as st
 from raffed.analysis import write_report
 from raffed.analysis.figures.curves import class_accuracy, task_curves
 from raffed.analysis.figures.theme import spread
-from raffed.analysis.metrics.summary import summary, to_latex, to_markdown, to_text
 from raffed.analysis.render import page as page_module
 from raffed.analysis.render.cells import for_csv, for_latex, for_markdown
-from raffed.analysis.render.page import Picture, render, script
+from raffed.analysis.render.page import Picture, render
 
 from raffed.cli import main as command
 from raffed.cli.tables import show, show_pairs
@@ -126,13 +124,6 @@ def test_what_a_stranger_wrote_is_shown_and_not_obeyed(tmp_path: Path, write_run
     assert "<script" not in (tmp_path / "out" / "summary.md").read_text(encoding="utf-8")
 
 
-def test_a_run_without_a_single_row_still_has_a_report(tmp_path: Path, write_run: WriteRun) -> None:
-    write_run("a", [], state="failed", error="CUDA out of memory")
-    text = write_report([tmp_path / "a"], tmp_path / "out").read_text(encoding="utf-8")
-    assert "CUDA out of memory" in text
-    assert text.count("not measured by these runs") == 3
-
-
 def test_a_curve_is_the_mean_of_its_seeds_between_the_lowest_and_the_highest(write_run: WriteRun) -> None:
     for seed, accuracies in enumerate([[0.2, 0.4], [0.4, 0.8, 0.9]]):
         write_run(f"s{seed}", accuracies, seed=seed, planned=3)
@@ -234,29 +225,6 @@ def test_every_character_that_a_terminal_obeys_is_shown_as_its_code_and_no_other
     assert obeyed(visible("".join(letters))) == []
     changed = [letter for letter in letters if visible(letter) != letter]
     assert {*changed} == {*obeyed("".join(letters)), "\n"}
-
-
-@pytest.mark.more
-def test_a_report_of_hostile_names_obeys_none(tmp_path: Path, write_run: WriteRun) -> None:
-    # Drawn text needs a font that has its letters
-    names = [name for name in HOSTILE if name.isascii() or not name.isprintable()]
-    for i, name in enumerate(names):
-        write_run(f"r{i}", [0.5], method=name, split=f"p{name}", dataset=name, state=name)
-    table = summary(write_run.load())
-    write_report([tmp_path], tmp_path / "out")
-    with open(tmp_path / "out" / "summary.csv", encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == len(names)
-    for row in rows:
-        cells = [row[name].lstrip()[:1] for name in ("method", "dataset", "partition", "state")]
-        assert not {*cells} & {*"=+-@＝\t\r"}
-        assert float(row["accuracy_last"]) == 0.5
-    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8").replace(f"<script>{script()}", "")
-    assert "<script" not in page.replace('<script type="application/json">', "")
-    for shown in (page.replace("\t", ""), to_text(table), to_markdown(table)):
-        assert obeyed(shown) == []
-    assert "\\input{" not in to_latex(table)
-    assert len(to_markdown(table).splitlines()) == len(names) + 2
 
 
 def test_the_terminal_obeys_no_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

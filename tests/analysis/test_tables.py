@@ -16,7 +16,7 @@ from raffed.analysis import load_runs, summary, to_html, to_latex, to_text, writ
 from raffed.analysis.figures.curves import panel_figure
 from raffed.analysis.figures.series import charts
 from raffed.analysis.heading import heading
-from raffed.analysis.metrics.intervals import t_interval, t_quantile
+from raffed.analysis.metrics.intervals import t_interval
 from raffed.analysis.metrics.measures import measures
 from raffed.analysis.metrics.own_metrics import own_columns, own_measures
 from raffed.analysis.metrics.summary import cells
@@ -46,11 +46,6 @@ def test_the_interval_of_three_values_is_4_303_standard_errors() -> None:
     assert t_interval([1.0, 2.0, 3.0]) == pytest.approx(t / math.sqrt(3), rel=1e-9)
     assert t_interval([0.0, 2.0]) == pytest.approx(math.tan(0.95 * math.pi / 2), rel=1e-9)
     assert math.isnan(t_interval([0.5]))
-
-
-@pytest.mark.parametrize(("freedom", "printed"), [(3, 3.182), (9, 2.262), (29, 2.045), (120, 1.980)])
-def test_the_quantiles_are_those_of_every_textbook_s_table(freedom: int, printed: float) -> None:
-    assert t_quantile(freedom) == pytest.approx(printed, abs=5e-4)
 
 
 def test_the_measures_of_a_run_are_what_its_rows_say(write_run: WriteRun) -> None:

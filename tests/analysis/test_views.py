@@ -4,10 +4,8 @@ pictures.
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from raffed.analysis import load_runs
 from raffed.analysis.figures.budget_curves import budget_figure
 from raffed.analysis.figures.curves import class_heat_map, class_names, tasks
@@ -143,17 +140,6 @@ def test_gains_of_several_seeds_are_counted_seed_by_seed_and_four_panels_stand_i
     assert count_bins(np.array([-0.05, -1e-12, 0.0, 0.05, 0.15 - 0.1]), edges) == [1, 2, 2]
 
 
-@pytest.mark.parametrize(("spread", "written"), [(0.1, True), (0.4, True), (1.0, False)])
-def test_counts_on_bars_do_not_touch_each_other(spread: float, written: bool) -> None:
-    figure = gains(
-        {"map": [np.linspace(-spread, spread, size).tolist() for size in (200, 201, 202)]}, "fedavg"
-    )
-    FigureCanvasAgg(figure).draw()
-    boxes = [text.get_window_extent() for text in figure.axes[0].texts]
-    assert bool(boxes) == written
-    assert not any(one.overlaps(other) for one, other in itertools.pairwise(boxes))
-
-
 def test_every_client_is_a_dot_in_the_row_of_its_method(write_run: WriteRun, tmp_path: Path) -> None:
     """Each of two runs has clients with 0.02 less and more than the last mean, so that is the median."""
     write_run("a", [0.5, 0.6], personal=[0.5, 0.7])
@@ -166,20 +152,6 @@ def test_every_client_is_a_dot_in_the_row_of_its_method(write_run: WriteRun, tmp
     page = write_loaded(write_run.load(), tmp_path / "out").read_text()
     assert "Accuracy over clients" in page
     assert "Each dot is a client of one seed" in page
-
-
-def test_all_tables_have_the_order_of_the_first_one(tmp_path: Path, write_run: WriteRun) -> None:
-    """Also with a method that may not be compared, which has a mark in some tables."""
-    for seed in (0, 1):
-        write_run(f"a{seed}", [0.5, 0.6], seed=seed)
-        write_run(f"b{seed}", [0.5, 0.9], seed=seed, method="map")
-        write_run(f"d{seed}", [0.5, 0.4], seed=seed, method="fedrep", partition_sha256="an other split")
-    page = write_loaded(write_run.load(), tmp_path / "out").read_text()
-    tables = re.findall(r"<table class=\"summary\">.*?</table>", page, re.DOTALL)
-    orders = [re.findall(r"<tr>\s*<td[^>]*>(?:<strong>)?(\w+)", table) for table in tables]
-    assert len(orders) > 2
-    assert orders[0] == ["MAP", "FedAvg", "FedRep"]
-    assert all(order == [name for name in orders[0] if name in order] for order in orders)
 
 
 def test_classes_are_named_where_all_runs_name_them_alike(write_run: WriteRun) -> None:

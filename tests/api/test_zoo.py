@@ -22,7 +22,7 @@ from raffed.reproductions.zoo.rows import (
     same_global_model,
 )
 
-from raffed.api.reproducing import Asked, carried_out, in_stages, plan
+from raffed.api.reproducing import Asked, executed, plan
 from raffed.api.running import Run
 from raffed.config.run import RunConfig
 from raffed.config.sections import Numerics, Runtime
@@ -158,10 +158,8 @@ def _executed(item: Item, out: Path, method: str = "fedavg") -> list[Planned]:
         assert isinstance(job, PlannedRun)
         Run.alone(job.config, job.folder).go_on(lambda event: None)
 
-    def execute(jobs: list[Planned], seconds: float | None) -> list[Planned]:
-        return carried_out(jobs, do, seconds)
-
-    after = in_stages(asked, plan(asked, None, lambda text: None), None, lambda text: None, execute)
+    planned = plan(asked, None, lambda text: None)
+    after = executed(asked, planned, None, lambda text: None, do, lambda runs: {})
     write_item(item, "smoke", out, after)
     return after
 

@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -165,26 +164,6 @@ def test_a_comparison_stops_with_the_run_at_hand_and_says_how_to_go_on(
     done = cli(*compared(rounds, tmp_path / "both"), "--json")
     found = [(event["method"], event["round"]) for event in done.events if event["event"] == "round"]
     assert found == left + [("fedrs", number + 1) for number in range(rounds)]
-
-
-@pytest.mark.parametrize("late", [False, True], ids=["while the command line loads", "outside its listener"])
-def test_ctrl_c_that_nothing_listens_for_ends_the_command_with_a_line(late: bool) -> None:
-    """By `python -m raffed` and by the installed command, which are one function."""
-    scripts = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
-    assert scripts == {"raffed": "raffed.__main__:command"}
-    early = "sys.meta_path.insert(0, type('Pressed', (), {'find_spec': staticmethod(pressed)}))"
-    at_last = "import raffed.cli; raffed.cli._open_streams = pressed"
-    script = (
-        "import sys\n"
-        "def pressed(name='raffed.cli', *_):\n"
-        "    if name == 'raffed.cli': raise KeyboardInterrupt\n"
-        f"{at_last if late else early}\n"
-        "from raffed.__main__ import command\n"
-        "command()\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    what = "stopped" if late else "stopped before anything was written"
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", f"raffed: {what}\n")
 
 
 def test_a_process_that_gets_sigterm_ends_with_143(tmp_path: Path) -> None:
