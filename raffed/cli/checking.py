@@ -81,15 +81,20 @@ def watch_report(runs: Sequence[str], place: str, screen: Screen, as_json: bool)
             if now != before:
                 write()
                 before = now
-            until = time.monotonic() + EVERY
-            while time.monotonic() < until and not signals.asked():
-                time.sleep(NAP)
+            nap(signals)
     for path in written:
         stop_reloading(path)  # the page that stays does not load itself again
     stays = named(written[0] if written else out)
     tell(f"raffed: no longer watching; {stays} stays", error=True)
     if signals.code not in (0, 130):
         raise typer.Exit(signals.code)
+
+
+def nap(signals: StopSignals) -> None:
+    """Wait until it is time for the next look, or until a signal has come."""
+    until = time.monotonic() + EVERY
+    while time.monotonic() < until and not signals.asked():
+        time.sleep(NAP)
 
 
 READ = frozenset({"run.json", "sweep.json", "item.json", "study.json"})  # and the parts of metrics
