@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Self
 
@@ -19,10 +20,9 @@ from raffed.data.split import (
     MAX_CLIENTS,
     SMALL_CLIENTS,
     AutoStyle,
+    ClassesEach,
     LabelPool,
     Split,
-    check_classes,
-    classes_in,
     unused,
 )
 from raffed.errors import UsageError, check_choice
@@ -52,7 +52,14 @@ class Natural(Split):
         return Partition(tuple(parts), own, pool.num_classes, recipe, "test")
 
     def lists(self, pool: LabelPool, seed: int) -> list[IntArray]:
-        return schemes.natural(self._owners(pool), self.clients)
+        """Return one list per owner, in the order of their numbers."""
+        owners = self._owners(pool)
+        order = np.argsort(owners, kind="stable")
+        _, starts = np.unique(owners[order], return_index=True)
+        members = np.split(order.astype(np.int64), starts[1:])
+        if self.clients is not None and self.clients > len(members):
+            raise UsageError(f"{self.text}: the data has {len(members)} groups")
+        return members[: self.clients]
 
     def shrunk(self) -> Split:
         """Return an even split, because small data sets have no natural clients."""
@@ -135,7 +142,7 @@ SMALL_STAGES = {"clients": 5, "classes": 4, "stages": 3}  # what digits has room
 SMALL_IMBALANCE = 5.0
 
 
-class _WithBenchmarkTests(Split):
+class _WithBenchmarkTests(ClassesEach):
     """A split that divides the benchmark's test set as well."""
 
     brings_tests = True
@@ -146,8 +153,9 @@ class _WithBenchmarkTests(Split):
             raise UsageError(
                 f"{self.text}: this data set has no test set from which local test parts could be cut"
             )
+        known = self.classes_in(pool.labels, pool.num_classes)
         return (
-            schemes.shuffled_classes(pool.labels, pool.num_classes, seed, "class order"),
+            schemes.shuffled_classes(pool.labels, known, seed, "class order"),
             schemes.shuffled_classes(pool.test_labels, pool.num_classes, seed, "test order"),
         )
 
@@ -164,7 +172,7 @@ class Equal(_WithBenchmarkTests):
     duplicates: Annotated[bool, Doc("Whether a client may get a class twice, as in FedRep's code.")] = False
 
     def divide(self, labels: IntArray, seed: int, num_classes: int | None = None) -> list[IntArray]:
-        classes = schemes.shuffled_classes(labels, classes_in(labels, num_classes), seed)
+        classes = schemes.shuffled_classes(labels, self.classes_in(labels, num_classes), seed)
         return self._equal(classes, classes, seed)[0]
 
     def partition(self, pool: LabelPool, seed: int, local_test: float | None = None) -> Partition:
@@ -176,10 +184,35 @@ class Equal(_WithBenchmarkTests):
     def _equal(
         self, train: list[IntArray], test: list[IntArray], seed: int
     ) -> tuple[list[IntArray], list[IntArray]]:
-        return schemes.equal(train, test, self.clients, self.classes, self.duplicates, seed)
+        """Cut class c into S·N/C shards, and test images by the same sets of classes.
 
-    def check_data(self, data: str, num_classes: int) -> None:
-        check_classes(self.text, self.classes, data, num_classes)
+        Where classes differ in size, the smallest decides the size of a shard, and the rest is not used.
+        """
+        clients, each = self.clients, self.classes
+        what = f"equal:{clients}:{each}"
+        slots = schemes.equal_slots(len(train), clients, each, what)
+        sizes = [min(map(len, pool)) // int(slots[0]) for pool in (train, test)]
+        if min(sizes) == 0:
+            least = min(map(len, (*train, *test)))
+            raise UsageError(
+                f"{what}: {int(slots[0])} shards of a class, but the smallest has {least} samples"
+            )
+        rng = stream(seed, "equal")
+        drawn: Sequence[Iterable[int]] = (
+            schemes.cut_lists(len(train), clients, each, rng)
+            if self.duplicates
+            else schemes.draw_sets(slots, clients, each, rng)
+        )
+        given = [0] * len(train)
+        parts: tuple[list[IntArray], list[IntArray]] = ([], [])
+        for own in drawn:
+            cuts = []
+            for label in sorted(own):
+                cuts.append((label, given[label]))
+                given[label] += 1
+            for part, pool, size in zip(parts, (train, test), sizes, strict=True):
+                part.append(np.concatenate([pool[label][k * size : (k + 1) * size] for label, k in cuts]))
+        return parts
 
     @property
     def text(self) -> str:
@@ -215,7 +248,7 @@ class InStages(_WithBenchmarkTests):
 
     def divide(self, labels: IntArray, seed: int, num_classes: int | None = None) -> list[IntArray]:
         """Return the client's lists, with the parts of their stages one after the other."""
-        classes = schemes.shuffled_classes(labels, classes_in(labels, num_classes), seed)
+        classes = schemes.shuffled_classes(labels, self.classes_in(labels, num_classes), seed)
         return list(self._joined(self._units(classes, seed)[0])[0])
 
     def partition(self, pool: LabelPool, seed: int, local_test: float | None = None) -> Partition:
@@ -251,9 +284,6 @@ class InStages(_WithBenchmarkTests):
         lengths = np.array([len(unit) for unit in units], dtype=np.int64).reshape(self.clients, count)
         ends = range(0, self.clients * count, count)
         return tuple(np.concatenate(units[first : first + count]) for first in ends), lengths
-
-    def check_data(self, data: str, num_classes: int) -> None:
-        check_classes(self.text, self.classes, data, num_classes)
 
     def shrunk(self) -> Split:
         few = {name: min(getattr(self, name), most) for name, most in SMALL_STAGES.items()}

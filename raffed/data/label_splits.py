@@ -11,7 +11,8 @@ import numpy as np
 from raffed.config.validation import Doc, Range
 from raffed.data import schemes
 from raffed.data.files import IntArray
-from raffed.data.split import MAX_CLIENTS, SMALL_CLIENTS, SMALL_NUMBER, Split, check_classes, classes_in
+from raffed.data.randomness import stream
+from raffed.data.split import MAX_CLIENTS, SMALL_CLIENTS, SMALL_NUMBER, ClassesEach, Split
 from raffed.errors import UsageError
 
 Count = Range(1, MAX_CLIENTS)
@@ -32,11 +33,17 @@ class Iid(Split):
     clients: Clients
 
     def divide(self, labels: IntArray, seed: int, num_classes: int | None = None) -> list[IntArray]:
-        return schemes.iid(labels, classes_in(labels, num_classes), self.clients, seed)
+        """Deal every class to all clients in turn. Each class starts where the one before it stopped.
+
+        So the sizes of clients differ by at most 1, and so do the sizes inside a class. If the size of every
+        class is a multiple of `clients` (Fashion-MNIST or CIFAR with 10 clients), this is PρCς with ς = C.
+        """
+        dealt = np.concatenate(schemes.shuffled_classes(labels, self.classes_in(labels, num_classes), seed))
+        return [dealt[client :: self.clients] for client in range(self.clients)]
 
 
 @dataclass(frozen=True)
-class ClassesPerClient(Split):
+class ClassesPerClient(ClassesEach):
     """FedMR's PρCς: every client has the same number of classes, and every class has an owner."""
 
     name, syntax = "pXcY", "pCLIENTScCLASSES[:duplicates], e.g. p10c2"
@@ -49,13 +56,16 @@ class ClassesPerClient(Split):
     duplicates: Annotated[bool, Doc("Whether every sample is listed twice, as in FedMR's code.")] = False
 
     def divide(self, labels: IntArray, seed: int, num_classes: int | None = None) -> list[IntArray]:
-        known = classes_in(labels, num_classes)
-        lists = schemes.class_lists(self.clients, self.classes, known, seed)
-        how = schemes.duplicated if self.duplicates else schemes.by_class_lists
-        return how(labels, known, lists, seed)
+        """Cut every class evenly among its owners; with `duplicates` twice, shuffled again.
 
-    def check_data(self, data: str, num_classes: int) -> None:
-        check_classes(self.text, self.classes, data, num_classes)
+        Then every sample is listed twice, as in FedMR's code (docs/papers/fedmr.md §8 no. 2). The only owner
+        of a class has each of its samples twice; several owners overlap.
+        """
+        known = self.classes_in(labels, num_classes)
+        lists = schemes.class_lists(self.clients, self.classes, known, seed)
+        purposes = ("class order", "class order, second pass") if self.duplicates else ("class order",)
+        passes = [schemes.by_class_lists(labels, known, lists, seed, purpose) for purpose in purposes]
+        return [np.concatenate(parts) for parts in zip(*passes, strict=True)]
 
     def check_local_test(self, share: float) -> None:
         if share and self.duplicates:
@@ -95,7 +105,29 @@ class Incomplete(Split):
     clients: Clients
 
     def divide(self, labels: IntArray, seed: int, num_classes: int | None = None) -> list[IntArray]:
-        return schemes.incomplete(labels, classes_in(labels, num_classes), self.clients, seed)
+        """Draw MAP's random class subsets: nc_k ~ Uniform{2..C}, A_k a random set of nc_k classes.
+
+        D[k, c] = 1/nc_k on A_k. Rows are multiplied by LogNormal(0, 0.3) and columns normalised. The counts
+        round(D n_c) are consecutive ranges of each class, the last one clipped. What rounding leaves over is
+        not used. Two things differ from the authors' code: classes are shuffled once before they are cut, and
+        classes without a holder are drawn again.
+        """
+        classes, clients = self.classes_in(labels, num_classes), self.clients
+        if classes < 2:
+            raise UsageError(f"incomplete: the data has {classes} class; at least 2 are needed")
+        rng, totals = stream(seed, "incomplete"), np.bincount(labels, minlength=classes)
+        owned = schemes.drawn_subsets(rng, clients, classes, totals > 0)
+        shares = owned / owned.sum(axis=1, keepdims=True)
+        shares = shares * rng.lognormal(0.0, schemes.QUANTITY_SIGMA, size=(clients, 1))
+        shares = shares / np.maximum(shares.sum(axis=0, keepdims=True), np.finfo(np.float64).tiny)
+        ends = np.minimum(np.cumsum(np.rint(shares * totals).astype(np.int64), axis=0), totals)
+        held = np.count_nonzero(np.diff(ends, axis=0, prepend=0), axis=1)
+        if held.min() < 2:
+            raise UsageError(
+                f"incomplete:{clients}: client {int(held.argmin())} would hold {int(held.min())} classes; "
+                f"{len(labels)} samples are too few for {clients} clients"
+            )
+        return schemes.sliced(schemes.shuffled_classes(labels, classes, seed), ends)
 
 
 class _MovesSamples(Split):
@@ -117,7 +149,7 @@ class Dirichlet(_MovesSamples):
     alpha: Alpha
 
     def divide(self, labels: IntArray, seed: int, num_classes: int | None = None) -> list[IntArray]:
-        known = classes_in(labels, num_classes)
+        known = self.classes_in(labels, num_classes)
         return schemes.dirichlet(labels, known, self.clients, self.alpha, seed)
 
 
@@ -133,8 +165,15 @@ class DirichletByClient(_MovesSamples):
     alpha: Alpha
 
     def divide(self, labels: IntArray, seed: int, num_classes: int | None = None) -> list[IntArray]:
-        known = classes_in(labels, num_classes)
-        return schemes.dirichlet_client(labels, known, self.clients, self.alpha, seed)
+        """Divide by π_k ~ Dir(alpha 1_C) per client, times LogNormal(0, 0.3), columns normalised.
+
+        Differs from the authors' code: cumulative shares are rounded instead of each share, so that every
+        sample is used.
+        """
+        rng, known = stream(seed, "dirichlet-client"), self.classes_in(labels, num_classes)
+        logs = schemes.log_dirichlet(rng, self.alpha, (self.clients, known))
+        logs = logs + rng.normal(0.0, schemes.QUANTITY_SIGMA, size=(self.clients, 1))
+        return schemes.in_proportion(labels, known, logs, seed)
 
 
 @dataclass(frozen=True)
@@ -154,7 +193,7 @@ class LongTail(_MovesSamples):
     imbalance: Annotated[float, Range(1.0, 1e6), Doc("Size of the largest class over that of the smallest.")]
 
     def divide(self, labels: IntArray, seed: int, num_classes: int | None = None) -> list[IntArray]:
-        known = classes_in(labels, num_classes)
+        known = self.classes_in(labels, num_classes)
         pools = schemes.shuffled_classes(labels, known, seed)
         sizes = schemes.long_tail(np.array([len(pool) for pool in pools]), self.imbalance)
         kept = np.concatenate([pool[:size] for pool, size in zip(pools, sizes, strict=True)])
@@ -173,11 +212,17 @@ class Shards(Split):
     shards: Annotated[int, Count, Doc("Number of pieces of each client.")]
 
     def divide(self, labels: IntArray, seed: int, num_classes: int | None = None) -> list[IntArray]:
-        return schemes.shards(labels, classes_in(labels, num_classes), self.clients, self.shards, seed)
+        pieces = self.clients * self.shards
+        if pieces > len(labels):
+            raise UsageError(f"{self.text}: {pieces} shards need more than {len(labels)} samples")
+        classes = schemes.shuffled_classes(labels, self.classes_in(labels, num_classes), seed)
+        cut = np.array_split(np.concatenate(classes), pieces)
+        order = stream(seed, "shards").permutation(pieces).reshape(self.clients, self.shards)
+        return [np.concatenate([cut[piece] for piece in row]) for row in order]
 
 
 @dataclass(frozen=True)
-class LogNormalSizes(Split):
+class LogNormalSizes(ClassesEach):
     """Clients have neighbouring classes and log-normal numbers of samples (MpFedcon's FEMNIST)."""
 
     name, syntax = "lognormal", "lognormal:CLIENTS:CLASSES"
@@ -188,8 +233,21 @@ class LogNormalSizes(Split):
     classes: Annotated[int, Count, Doc("Number of classes of each client.")]
 
     def divide(self, labels: IntArray, seed: int, num_classes: int | None = None) -> list[IntArray]:
-        pools = schemes.shuffled_classes(labels, classes_in(labels, num_classes), seed)
-        return schemes.lognormal(pools, self.clients, self.classes, seed)
+        """Give client u the classes u..u+S-1 (mod C) and n_u = 58 + LogNormal(4, 1) samples, at most 500.
 
-    def check_data(self, data: str, num_classes: int) -> None:
-        check_classes(self.text, self.classes, data, num_classes)
+        The mean of n_u is 148. A client gets ⌊n_u / S⌋ samples of each class, and at least 2. They are
+        disjoint as long as the class lasts, and start again from its beginning after that. This differs from
+        FedRep's script, in which many clients reuse images, and whose clients have 190 on average.
+        """
+        classes = schemes.shuffled_classes(labels, self.classes_in(labels, num_classes), seed)
+        drawn = 58 + stream(seed, "lognormal").lognormal(4.0, 1.0, size=self.clients)
+        sizes = np.minimum(np.floor(drawn), 500).astype(np.int64)
+        given, parts = [0] * len(classes), []
+        for client, size in enumerate(sizes.tolist()):
+            part = []
+            for label in sorted((client + step) % len(classes) for step in range(self.classes)):
+                count = min(max(size // self.classes, 2), len(classes[label]))
+                part.append(classes[label][(given[label] + np.arange(count)) % max(len(classes[label]), 1)])
+                given[label] += count
+            parts.append(np.concatenate(part))
+        return parts

@@ -18,13 +18,11 @@ from raffed.config.validation import Choices, Doc, Range
 from raffed.data.files import IntArray
 from raffed.data.label_splits import Alpha, Clients, Count
 from raffed.data.partition_file import Partition
-from raffed.data.split import LabelPool, Split, check_classes, classes_in, unused
+from raffed.data.split import ClassesEach, LabelPool, Split, unused
 from raffed.errors import UsageError, check_range
 
-# Divisions that repeat the index lists of published code, from that code's own streams of random numbers.
-#
-# Every function takes labels and returns one list of sample indices per client. Its draws come in the order
-# in which the published code makes them, so that the code's seed gives the code's lists, in its order.
+# Draws come in the order in which the published code makes them, so that the code's seed gives the code's
+# lists, in its order.
 
 
 LARGEST_SEED = 999_999_999  # what fits the notation of splits; NumPy takes up to 2**32 - 1
@@ -74,11 +72,8 @@ class Draws:
 def drawn_classes(clients: int, each: int, classes: int, draws: Draws) -> list[list[int]]:
     """Return which classes each client owns: class i mod C for client i, and others drawn one by one.
 
-    Raises:
-        UsageError: A client would own more classes than there are.
+    Needs each ≤ C.
     """
-    if each > classes:
-        raise UsageError(f"label-count: {each} classes for each client; the data has {classes}")
     owned = []
     for client in range(clients):
         own = [client % classes]
@@ -88,52 +83,6 @@ def drawn_classes(clients: int, each: int, classes: int, draws: Draws) -> list[l
                 own.append(label)
         owned.append(own)
     return owned
-
-
-def label_count(labels: IntArray, classes: int, clients: int, each: int, draws: Draws) -> list[IntArray]:
-    """Divide by NIID-Bench's #C=k: the classes of all clients are drawn first, then each class is cut.
-
-    A class is cut among its owners in client order, in pieces whose sizes differ by at most 1. Samples of a
-    class that nobody owns are left over, which needs fewer clients than classes.
-    """
-    owned = drawn_classes(clients, each, classes, draws)
-    parts: list[list[IntArray]] = [[] for _ in owned]
-    for label in range(classes):
-        order = draws.shuffled(_of_class(labels, label))
-        owners = [client for client, own in enumerate(owned) if label in own]
-        if 0 < len(order) < len(owners):
-            raise UsageError(
-                f"class {label} has {len(order)} samples for {len(owners)} owners; use fewer clients"
-            )
-        if owners:
-            for owner, piece in zip(owners, np.array_split(order, len(owners)), strict=True):
-                parts[owner].append(piece)
-    return [np.concatenate(own) for own in parts]
-
-
-def capped_dirichlet(
-    labels: IntArray, classes: int, clients: int, alpha: float, least: int, draws: Draws
-) -> list[IntArray]:
-    """Divide each class by Dir(alpha) over the clients that do not have N/K samples yet.
-
-    The whole draw is repeated while a client has fewer than `least` samples.
-
-    Raises:
-        UsageError: The samples are too few, or no draw gave every client enough.
-    """
-    if least * clients > len(labels):
-        raise UsageError(
-            f"capped-dirichlet: {len(labels)} samples cannot give {clients} clients {least} each; "
-            "use fewer clients or a smaller least number"
-        )
-    for _ in range(TRIES):
-        parts = _capped_once(labels, classes, clients, alpha, draws)
-        if parts is not None and min(map(len, parts)) >= least:
-            return parts
-    raise UsageError(
-        f"capped-dirichlet: in {TRIES:,} draws at alpha = {alpha:g} there was always a client with fewer "
-        f"than {least} samples; use a larger alpha, fewer clients or a smaller least number"
-    )
 
 
 def _capped_once(
@@ -152,96 +101,6 @@ def _capped_once(
             pieces[client].append(piece)
             sizes[client] += len(piece)
     return [np.concatenate(own) for own in pieces]
-
-
-def class_groups(
-    labels: IntArray, classes: int, clients: int, each: int, code: str, draws: Draws
-) -> list[IntArray]:
-    """Divide as PFLlib's pathological split: class by class to the first clients that lack classes.
-
-    So clients come in groups that own the same neighbouring classes. The pieces of a class have random sizes,
-    and its samples stay in file order. Classes for which no client is left are left over.
-
-    Args:
-        labels: Labels of the pool, int64 [N].
-        classes: Number of classes C.
-        clients: Number of clients K.
-        each: Number of classes of each client.
-        code: "pfllib" gives a class to ⌈K/C · each⌉ clients, "fedvls" to ⌊K/C · each⌋, and its pieces may be
-            as large as the class.
-        draws: The random numbers.
-
-    Raises:
-        UsageError: A class has too few samples for its clients.
-    """
-    free, pieces = [each] * clients, [[np.zeros(0, np.int64)] for _ in range(clients)]
-    share = clients / classes * each
-    most = math.ceil(share) if code == "pfllib" else max(int(share), 1)
-    for label in range(classes):
-        own = [client for client in range(clients) if free[client] > 0][:most]
-        if not own:
-            break
-        order = _of_class(labels, label)
-        cuts = np.cumsum(
-            _random_sizes(label, order, own, code, _floor(code, labels, classes, clients), draws)
-        )
-        for client, piece in zip(own, np.split(order, cuts), strict=True):
-            pieces[client].append(piece)
-            free[client] -= 1
-    return [np.concatenate(own) for own in pieces]
-
-
-def power_law(
-    labels: IntArray, classes: int, clients: int, each: int, sigma: float, least: int, draws: Draws
-) -> list[IntArray]:
-    """Divide each class in shares of LogNormal(0, sigma²); client k owns classes k to k + each − 1 (mod C).
-
-    Flower's FederatedDataset shuffles the data, its baseline draws the shares, and DistributionPartitioner
-    cuts and shuffles, each with a generator of its own from the same seed. The code's shares are
-    LogNormal(mu, sigma²) with another mu for each method, which their sum divides out again.
-
-    Args:
-        labels: Labels of the pool, int64 [N].
-        classes: Number of classes C.
-        clients: Number of clients K.
-        each: Number of classes of each client.
-        sigma: Standard deviation of the logarithm of a share.
-        least: Samples of each of its classes that a client has beside its share of the rest.
-        draws: The random numbers.
-
-    Raises:
-        UsageError: The classes do not go evenly into the clients, or a class has too few samples.
-    """
-    if clients % classes or each > classes:
-        raise UsageError(
-            f"power-law: {clients} clients with {each} classes each; clients must be a multiple of the "
-            f"{classes} classes, and a client can have {classes} at most"
-        )
-    columns = clients * each // classes
-    shares = np.random.default_rng(draws.seed).lognormal(0.0, sigma, (classes, columns))
-    shares /= shares.sum(axis=1, keepdims=True)
-    rows = np.random.default_rng(draws.seed).permutation(len(labels)).astype(np.int64)
-    pieces = []
-    for label in range(classes):
-        order = rows[labels[rows] == label]
-        rest = len(order) - least * columns
-        if rest < columns:
-            raise UsageError(
-                f"power-law: class {label} has {len(order)} samples for {columns} clients with at least "
-                f"{least} each; use fewer clients or a smaller least number"
-            )
-        cuts = np.cumsum(np.floor(shares[label] * rest).astype(np.int64) + least)
-        *own, left = np.split(order, cuts)
-        lucky = draws.label(columns)
-        own[lucky] = np.append(own[lucky], left)
-        pieces.append(iter(own))
-    owned = [[(client + step) % classes for step in range(each)] for client in range(clients)]
-    return [draws.shuffled(np.concatenate([next(pieces[label]) for label in own])) for own in owned]
-
-
-def _floor(code: str, labels: IntArray, classes: int, clients: int) -> float:
-    """Return the smallest size of a piece that the code asks for, whatever the size of the class."""
-    return min(PFLLIB_LEAST, int(len(labels) / clients / 2)) / classes if code == "pfllib" else 1.0
 
 
 def _random_sizes(
@@ -296,12 +155,13 @@ class _InPublishedOrder(Split):
         return Draws.of(self.code, seed if self.seed is None else self.seed)
 
     def divide(self, labels: IntArray, seed: int, num_classes: int | None = None) -> list[IntArray]:
-        return self.drawn(labels, classes_in(labels, num_classes), self.draws(seed))
+        return self.drawn(labels, self.classes_in(labels, num_classes), self.draws(seed))
 
     def partition(self, pool: LabelPool, seed: int, local_test: float | None = None) -> Partition:
         share = self.default_local_test if local_test is None else local_test
         check_range("local_test", share, 0, 0.9)
         self.check_local_test(share)
+        self.check_data("the data", pool.num_classes)
         draws = self.draws(seed)
         parts, common = self.beside_test(pool, draws)
         self.check_sizes(parts, minimum=2 if share else 1)
@@ -314,24 +174,19 @@ class _InPublishedOrder(Split):
 
     def cut(self, part: IntArray, share: float, draws: Draws) -> tuple[IntArray, IntArray]:
         """Return a client's training samples and its local test part."""
-        return _cut(part, share, draws)
+        if not share:
+            return part, part[:0]
+        order = part[draws.numbers.permutation(len(part))]
+        tests = len(part) - max(int((1 - share) * len(part)), 1)
+        return order[tests:], order[:tests]
 
     def beside_test(self, pool: LabelPool, draws: Draws) -> tuple[list[IntArray], IntArray]:
         """Return the clients' lists, and the samples that are kept for a test of all clients together."""
         return self.drawn(pool.labels, pool.num_classes, draws), np.zeros(0, np.int64)
 
 
-def _cut(part: IntArray, share: float, draws: Draws) -> tuple[IntArray, IntArray]:
-    """Return a client's training samples and its local test part."""
-    if not share:
-        return part, part[:0]
-    order = part[draws.numbers.permutation(len(part))]
-    tests = len(part) - max(int((1 - share) * len(part)), 1)
-    return order[tests:], order[:tests]
-
-
 @dataclass(frozen=True)
-class LabelCount(_InPublishedOrder):
+class LabelCount(ClassesEach, _InPublishedOrder):
     """NIID-Bench's #C=k: client i owns class i mod C and k − 1 others, drawn uniformly.
 
     Each class is shuffled and cut evenly among its owners (Li et al., ICDE 2022; Flower's niid_bench). With
@@ -349,10 +204,19 @@ class LabelCount(_InPublishedOrder):
     seed: OwnSeed = None
 
     def drawn(self, labels: IntArray, classes: int, draws: Draws) -> list[IntArray]:
-        return label_count(labels, classes, self.clients, self.classes, draws)
-
-    def check_data(self, data: str, num_classes: int) -> None:
-        check_classes(self.text, self.classes, data, num_classes)
+        owned = drawn_classes(self.clients, self.classes, classes, draws)
+        parts: list[list[IntArray]] = [[] for _ in owned]
+        for label in range(classes):
+            order = draws.shuffled(_of_class(labels, label))
+            owners = [client for client, own in enumerate(owned) if label in own]
+            if 0 < len(order) < len(owners):
+                raise UsageError(
+                    f"class {label} has {len(order)} samples for {len(owners)} owners; use fewer clients"
+                )
+            if owners:
+                for owner, piece in zip(owners, np.array_split(order, len(owners)), strict=True):
+                    parts[owner].append(piece)
+        return [np.concatenate(own) for own in parts]
 
 
 @dataclass(frozen=True)
@@ -392,15 +256,26 @@ class CappedDirichlet(_InPublishedOrder):
         return Split.shrunk(replace(self, common_test=0.0))
 
     def drawn(self, labels: IntArray, classes: int, draws: Draws) -> list[IntArray]:
-        parts = capped_dirichlet(labels, classes, self.clients, self.alpha, self.least, draws)
-        return [draws.shuffled(part) for part in parts] if self.code == "niid-bench" else parts
+        if self.least * self.clients > len(labels):
+            raise UsageError(
+                f"capped-dirichlet: {len(labels)} samples cannot give {self.clients} clients {self.least} "
+                "each; use fewer clients or a smaller least number"
+            )
+        for _ in range(TRIES):
+            parts = _capped_once(labels, classes, self.clients, self.alpha, draws)
+            if parts is not None and min(map(len, parts)) >= self.least:
+                return [draws.shuffled(part) for part in parts] if self.code == "niid-bench" else parts
+        raise UsageError(
+            f"capped-dirichlet: in {TRIES:,} draws at alpha = {self.alpha:g} there was always a client with "
+            f"fewer than {self.least} samples; use a larger alpha, fewer clients or a smaller least number"
+        )
 
     def divide(self, labels: IntArray, seed: int, num_classes: int | None = None) -> list[IntArray]:
-        pool = LabelPool(labels, classes_in(labels, num_classes))
+        pool = LabelPool(labels, self.classes_in(labels, num_classes))
         return self.beside_test(pool, self.draws(seed))[0]
 
     def beside_test(self, pool: LabelPool, draws: Draws) -> tuple[list[IntArray], IntArray]:
-        rows, common = _cut(np.arange(len(pool.labels), dtype=np.int64), self.common_test, draws)
+        rows, common = self.cut(np.arange(len(pool.labels), dtype=np.int64), self.common_test, draws)
         parts = self.drawn(pool.labels[rows], pool.num_classes, draws)
         return [rows[part] for part in parts], common
 
@@ -413,11 +288,13 @@ class CappedDirichlet(_InPublishedOrder):
 
 
 @dataclass(frozen=True)
-class ClassGroups(_InPublishedOrder):
+class ClassGroups(ClassesEach, _InPublishedOrder):
     """PFLlib's pathological split: groups of clients that own the same neighbouring classes.
 
     Every class goes to the first clients that lack classes, in pieces of random sizes, in file order
-    (Zhang et al., JMLR 2025; FedVLS's code does nearly the same).
+    (Zhang et al., JMLR 2025; FedVLS's code does nearly the same). PFLlib gives a class to ⌈K/C · each⌉ of
+    the K clients, FedVLS to ⌊K/C · each⌋, and its pieces may be as large as the class. Classes for which no
+    client is left are left over.
     """
 
     name, syntax = "class-groups", "class-groups:CLIENTS:CLASSES[:CODE[:SEED]]"
@@ -434,18 +311,34 @@ class ClassGroups(_InPublishedOrder):
     seed: OwnSeed = None
 
     def drawn(self, labels: IntArray, classes: int, draws: Draws) -> list[IntArray]:
-        return class_groups(labels, classes, self.clients, self.classes, self.code, draws)
-
-    def check_data(self, data: str, num_classes: int) -> None:
-        check_classes(self.text, self.classes, data, num_classes)
+        free = [self.classes] * self.clients
+        pieces = [[np.zeros(0, np.int64)] for _ in range(self.clients)]
+        share, floor = self.clients / classes * self.classes, 1.0
+        most = max(int(share), 1)
+        if self.code == "pfllib":
+            most = math.ceil(share)
+            floor = min(PFLLIB_LEAST, int(len(labels) / self.clients / 2)) / classes
+        for label in range(classes):
+            own = [client for client in range(self.clients) if free[client] > 0][:most]
+            if not own:
+                break
+            order = _of_class(labels, label)
+            cuts = np.cumsum(_random_sizes(label, order, own, self.code, floor, draws))
+            for client, piece in zip(own, np.split(order, cuts), strict=True):
+                pieces[client].append(piece)
+                free[client] -= 1
+        return [np.concatenate(own) for own in pieces]
 
 
 @dataclass(frozen=True)
-class PowerLaw(_InPublishedOrder):
+class PowerLaw(ClassesEach, _InPublishedOrder):
     """Flower's fedprox: neighbouring classes, of which every client has a log-normal share.
 
     The data are shuffled first. A class is cut among its clients in shares LogNormal(0, SIGMA²) / their sum,
-    after LEAST samples for each of them. The local test part are the first ⌈f n⌉ samples of a permutation, as
+    after LEAST samples for each of them. Flower's FederatedDataset shuffles the data, its baseline draws the
+    shares, and DistributionPartitioner cuts and shuffles, each with a generator of its own from one seed. The
+    code's shares are LogNormal(mu, sigma²) with another mu for each method, which their sum divides out
+    again. The local test part are the first ⌈f n⌉ samples of a permutation, as
     `train_test_split(test_size=f)` of Hugging Face's datasets has them. Without the seed 42 of the published
     lists all its generators get SEED.
     """
@@ -464,12 +357,35 @@ class PowerLaw(_InPublishedOrder):
     seed: OwnSeed = None
 
     def drawn(self, labels: IntArray, classes: int, draws: Draws) -> list[IntArray]:
-        return power_law(labels, classes, self.clients, self.classes, self.sigma, self.least, draws)
+        if self.clients % classes:
+            raise UsageError(
+                f"power-law: {self.clients} clients must be a multiple of the {classes} classes; use another "
+                "number of clients"
+            )
+        columns = self.clients * self.classes // classes
+        shares = np.random.default_rng(draws.seed).lognormal(0.0, self.sigma, (classes, columns))
+        shares /= shares.sum(axis=1, keepdims=True)
+        rows = np.random.default_rng(draws.seed).permutation(len(labels)).astype(np.int64)
+        pieces = []
+        for label in range(classes):
+            order = rows[labels[rows] == label]
+            rest = len(order) - self.least * columns
+            if rest < columns:
+                raise UsageError(
+                    f"power-law: class {label} has {len(order)} samples for {columns} clients with at least "
+                    f"{self.least} each; use fewer clients or a smaller least number"
+                )
+            cuts = np.cumsum(np.floor(shares[label] * rest).astype(np.int64) + self.least)
+            *own, left = np.split(order, cuts)
+            lucky = draws.label(columns)
+            own[lucky] = np.append(own[lucky], left)
+            pieces.append(iter(own))
+        owned = [
+            [(client + step) % classes for step in range(self.classes)] for client in range(self.clients)
+        ]
+        return [draws.shuffled(np.concatenate([next(pieces[label]) for label in own])) for own in owned]
 
     def cut(self, part: IntArray, share: float, draws: Draws) -> tuple[IntArray, IntArray]:
         order = part[np.random.default_rng(draws.seed).permutation(len(part))] if share else part
         tests = math.ceil(share * len(part))
         return order[tests:], order[:tests]
-
-    def check_data(self, data: str, num_classes: int) -> None:
-        check_classes(self.text, self.classes, data, num_classes)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -58,8 +58,6 @@ def waterfill_slots(counts: IntArray, units: int, each: int) -> IntArray:
     The numbers add up to units · each. Classes that are too frequent for slots of one size go to every unit.
     Every other class gets one slot for each `a` samples.
     """
-    if each > len(counts):
-        raise UsageError(f"{each} classes a unit, but the data has {len(counts)}")
     if counts.sum() < units * each:
         raise UsageError(
             f"{int(counts.sum())} samples cannot fill {units} x {each} places; use fewer clients or stages"
@@ -135,10 +133,8 @@ def equal_slots(classes: int, units: int, each: int, what: str) -> IntArray:
     """Return units · each / C slots for each class, int64 [C].
 
     Raises:
-        UsageError: The number of slots is not an integer, or exceeds `units`.
+        UsageError: The number of slots is not an integer.
     """
-    if each > classes:
-        raise UsageError(f"{what}: {each} classes each, but the data has {classes}")
     if units * each % classes:
         raise UsageError(f"{what}: {units} x {each} places are not a multiple of the {classes} classes")
     return np.full(classes, units * each // classes, dtype=np.int64)
@@ -148,13 +144,11 @@ def class_lists(clients: int, classes: int, num_classes: int, seed: int) -> list
     """Draw which classes each client owns in PρCς (FedMR, authors' code).
 
     Every class is dealt once, and the rest is drawn at random. The draws are CPython's
-    `random.Random(seed).randint`, whose stream is part of the published golden values.
+    `random.Random(seed).randint`, whose stream is part of the published golden values. Needs ς ≤ C.
 
     Raises:
-        UsageError: A client would own more classes than there are, or a class would have no owner.
+        UsageError: A class would have no owner.
     """
-    if classes > num_classes:
-        raise UsageError(f"p{clients}c{classes}: {classes} classes a client, but the data has {num_classes}")
     if clients * classes < num_classes:
         raise UsageError(
             f"p{clients}c{classes}: {clients} x {classes} places cannot hold {num_classes} classes"
@@ -205,114 +199,6 @@ def by_class_lists(
     return [np.concatenate(own) for own in parts]
 
 
-def duplicated(
-    labels: IntArray, num_classes: int, lists: Sequence[Sequence[int]], seed: int
-) -> list[IntArray]:
-    """Apply `by_class_lists` twice, shuffled again, as FedMR's code does (docs/papers/fedmr.md §8 no. 2).
-
-    Every sample is listed twice. The only owner of a class has each of its samples twice; several owners
-    overlap.
-    """
-    purposes = ("class order", "class order, second pass")
-    first, second = (by_class_lists(labels, num_classes, lists, seed, purpose) for purpose in purposes)
-    return [np.concatenate(both) for both in zip(first, second, strict=True)]
-
-
-def iid(labels: IntArray, num_classes: int, clients: int, seed: int) -> list[IntArray]:
-    """Deal every class to all clients in turn. Each class starts where the one before it stopped.
-
-    So the sizes of clients differ by at most 1, and so do the sizes inside a class. If the size of every
-    class is a multiple of `clients` (Fashion-MNIST or CIFAR with 10 clients), this is PρCς with ς = C.
-    """
-    dealt = np.concatenate(shuffled_classes(labels, num_classes, seed))
-    return [dealt[client::clients] for client in range(clients)]
-
-
-def shards(labels: IntArray, num_classes: int, clients: int, each: int, seed: int) -> list[IntArray]:
-    """Sort by label, cut into clients x each pieces of (almost) equal size, and deal `each` pieces to every
-    client.
-    """
-    if clients * each > len(labels):
-        raise UsageError(
-            f"shards:{clients}:{each}: {clients * each} shards need more than {len(labels)} samples"
-        )
-    pieces = np.array_split(np.concatenate(shuffled_classes(labels, num_classes, seed)), clients * each)
-    order = stream(seed, "shards").permutation(len(pieces)).reshape(clients, each)
-    return [np.concatenate([pieces[piece] for piece in row]) for row in order]
-
-
-def equal(
-    train: Sequence[IntArray], test: Sequence[IntArray], clients: int, each: int, duplicates: bool, seed: int
-) -> tuple[list[IntArray], list[IntArray]]:
-    """Divide by MpFedcon's (N, S): every client has S classes with equally many samples of each.
-
-    Class c is cut into S·N/C shards, and test images are divided by the same sets of classes. Where classes
-    differ in size, the smallest decides the size of a shard, and the rest is not used.
-
-    Args:
-        train, test: The shuffled indices of every class.
-        clients: Number of clients N.
-        each: Number of classes S per client.
-        duplicates: Whether a client may get a class twice, as in FedRep's code.
-        seed: Decides the sets of classes.
-    """
-    what = f"equal:{clients}:{each}"
-    slots = equal_slots(len(train), clients, each, what)
-    sizes = [min(map(len, pool)) // int(slots[0]) for pool in (train, test)]
-    if min(sizes) == 0:
-        least = min(map(len, (*train, *test)))
-        raise UsageError(f"{what}: {int(slots[0])} shards of a class, but the smallest has {least} samples")
-    rng = stream(seed, "equal")
-    drawn: Sequence[Iterable[int]] = (
-        cut_lists(len(train), clients, each, rng) if duplicates else draw_sets(slots, clients, each, rng)
-    )
-    given = [0] * len(train)
-    parts: tuple[list[IntArray], list[IntArray]] = ([], [])
-    for own in drawn:
-        cuts = []
-        for label in sorted(own):
-            cuts.append((label, given[label]))
-            given[label] += 1
-        for part, pool, size in zip(parts, (train, test), sizes, strict=True):
-            part.append(np.concatenate([pool[label][k * size : (k + 1) * size] for label, k in cuts]))
-    return parts
-
-
-def lognormal(classes: Sequence[IntArray], clients: int, each: int, seed: int) -> list[IntArray]:
-    """Divide by MpFedcon's FEMNIST: client u has classes u..u+S-1 (mod C) and n_u = 58 + LogNormal(4, 1)
-    samples.
-
-    The mean of n_u is 148, and at most 500 are taken. A client gets ⌊n_u / S⌋ samples of each class, and at
-    least 2. They are disjoint as long as the class lasts, and start again from its beginning after that. This
-    differs from FedRep's script, in which many clients reuse images, and whose clients have 190 on average.
-    """
-    if each > len(classes):
-        raise UsageError(
-            f"lognormal:{clients}:{each}: {each} classes a client, but the data has {len(classes)}"
-        )
-    sizes = np.minimum(np.floor(58 + stream(seed, "lognormal").lognormal(4.0, 1.0, size=clients)), 500)
-    given = [0] * len(classes)
-    parts = []
-    for client, size in enumerate(sizes.astype(np.int64).tolist()):
-        part = []
-        for label in sorted((client + step) % len(classes) for step in range(each)):
-            count = min(max(size // each, 2), len(classes[label]))
-            part.append(classes[label][(given[label] + np.arange(count)) % max(len(classes[label]), 1)])
-            given[label] += count
-        parts.append(np.concatenate(part))
-    return parts
-
-
-def natural(groups: IntArray, clients: int | None) -> list[IntArray]:
-    """Return one client per group, in the order of the group numbers; with `clients`, only the first ones."""
-    order = np.argsort(groups, kind="stable")
-    _, starts = np.unique(groups[order], return_index=True)
-    members = np.split(order.astype(np.int64), starts[1:])
-    if clients is not None and clients > len(members):
-        raise UsageError(f"natural:{clients}: the data has {len(members)} groups")
-    return members[:clients]
-
-
 def with_minimum(parts: list[IntArray], minimum: int) -> tuple[list[IntArray], int]:
     """Move single samples from the largest client (the first of equals) until every client has `minimum`.
 
@@ -354,36 +240,6 @@ QUANTITY_SIGMA = 0.3  # as in MAP's code, every client's amount of data is multi
 MAX_REDRAWS = 10_000
 
 
-def incomplete(labels: IntArray, num_classes: int, clients: int, seed: int) -> list[IntArray]:
-    """Draw MAP's random class subsets: nc_k ~ Uniform{2..C}, A_k a random set of nc_k classes.
-
-    D[k, c] = 1/nc_k on A_k. Rows are multiplied by LogNormal(0, 0.3) and columns normalised. The counts
-    round(D n_c) are consecutive ranges of each class, the last one clipped. What rounding leaves over is not
-    used. Two things differ from the authors' code: classes are shuffled once before they are cut, and classes
-    without a holder are drawn again.
-
-    Raises:
-        UsageError: After 10,000 draws a class still has no holder, or rounding leaves a client fewer than 2
-            classes.
-    """
-    if num_classes < 2:
-        raise UsageError(f"incomplete: the data has {num_classes} class; at least 2 are needed")
-    rng = stream(seed, "incomplete")
-    owned = _drawn_subsets(rng, clients, num_classes, np.bincount(labels, minlength=num_classes) > 0)
-    shares = owned / owned.sum(axis=1, keepdims=True) * rng.lognormal(0.0, QUANTITY_SIGMA, size=(clients, 1))
-    shares = shares / np.maximum(shares.sum(axis=0, keepdims=True), np.finfo(np.float64).tiny)
-    totals = np.bincount(labels, minlength=num_classes)
-    ends = np.minimum(np.cumsum(np.rint(shares * totals).astype(np.int64), axis=0), totals)
-    parts = _sliced(shuffled_classes(labels, num_classes, seed), ends)
-    held = np.count_nonzero(np.diff(ends, axis=0, prepend=0), axis=1)
-    if held.min() < 2:
-        raise UsageError(
-            f"incomplete:{clients}: client {int(held.argmin())} would hold {int(held.min())} classes; "
-            f"{len(labels)} samples are too few for {clients} clients"
-        )
-    return parts
-
-
 def dirichlet(labels: IntArray, num_classes: int, clients: int, alpha: float, seed: int) -> list[IntArray]:
     """Divide each class over the clients by p_c ~ Dir(alpha 1_N) (Yurochkin et al. 2019). Every sample is
     used.
@@ -391,27 +247,11 @@ def dirichlet(labels: IntArray, num_classes: int, clients: int, alpha: float, se
     The often copied rule that stops giving to clients above the mean size is not applied. Clients may come
     out empty; `with_minimum` repairs that.
     """
-    logs = _log_dirichlet(stream(seed, "dirichlet"), alpha, (num_classes, clients)).T
-    return _apportioned(labels, num_classes, logs, seed)
+    logs = log_dirichlet(stream(seed, "dirichlet"), alpha, (num_classes, clients)).T
+    return in_proportion(labels, num_classes, logs, seed)
 
 
-def dirichlet_client(
-    labels: IntArray, num_classes: int, clients: int, alpha: float, seed: int
-) -> list[IntArray]:
-    """Divide by MAP's Dirichlet: π_k ~ Dir(alpha 1_C) per client, times LogNormal(0, 0.3), columns
-    normalised.
-
-    Differs from the authors' code: cumulative shares are rounded instead of each share, so that every sample
-    is used.
-    """
-    rng = stream(seed, "dirichlet-client")
-    logs = _log_dirichlet(rng, alpha, (clients, num_classes)) + rng.normal(
-        0.0, QUANTITY_SIGMA, size=(clients, 1)
-    )
-    return _apportioned(labels, num_classes, logs, seed)
-
-
-def _drawn_subsets(
+def drawn_subsets(
     rng: np.random.RandomState, clients: int, num_classes: int, present: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
     """Return bool [clients, C]: a random subset of 2..C classes per client, such that each present class has
@@ -428,7 +268,7 @@ def _drawn_subsets(
     )
 
 
-def _log_dirichlet(rng: np.random.RandomState, alpha: float, shape: tuple[int, int]) -> FloatArray:
+def log_dirichlet(rng: np.random.RandomState, alpha: float, shape: tuple[int, int]) -> FloatArray:
     """Return the logarithm of rows ~ Dir(alpha), up to a constant per row.
 
     Gamma(a) is computed as Gamma(a+1) U^(1/a), which does not underflow for tiny a.
@@ -438,7 +278,7 @@ def _log_dirichlet(rng: np.random.RandomState, alpha: float, shape: tuple[int, i
     return np.asarray(logs - peak - np.log(np.exp(logs - peak).sum(axis=1, keepdims=True)))
 
 
-def _apportioned(labels: IntArray, num_classes: int, logs: FloatArray, seed: int) -> list[IntArray]:
+def in_proportion(labels: IntArray, num_classes: int, logs: FloatArray, seed: int) -> list[IntArray]:
     """Divide the samples of each class in proportion to exp(logs[client, c]), with cumulative shares
     rounded.
     """
@@ -446,10 +286,10 @@ def _apportioned(labels: IntArray, num_classes: int, logs: FloatArray, seed: int
     cumulative = np.cumsum(weights, axis=0)
     totals = np.bincount(labels, minlength=num_classes)
     ends = np.rint(cumulative / cumulative[-1] * totals).astype(np.int64)
-    return _sliced(shuffled_classes(labels, num_classes, seed), ends)
+    return sliced(shuffled_classes(labels, num_classes, seed), ends)
 
 
-def _sliced(classes: list[IntArray], ends: IntArray) -> list[IntArray]:
+def sliced(classes: list[IntArray], ends: IntArray) -> list[IntArray]:
     """Give client k the samples classes[c][ends[k-1, c] : ends[k, c]] of every class c."""
     starts = np.vstack([np.zeros((1, ends.shape[1]), dtype=np.int64), ends[:-1]])
     return [

@@ -296,6 +296,12 @@ class Split(TypedRecord):
             num_classes: Its number of classes.
         """
 
+    def classes_in(self, labels: IntArray, num_classes: int | None) -> int:
+        """Return the number of classes, as given or one more than the largest label, after `check_data`."""
+        known = int(labels.max(initial=-1)) + 1 if num_classes is None else num_classes
+        self.check_data("the data", known)
+        return known
+
     def check_local_test(self, share: float) -> None:
         """Refuse a share of local tests that this split cannot give. By default nothing."""
 
@@ -354,15 +360,14 @@ def unused(parts: list[IntArray], samples: int) -> Recipe:
     }
 
 
-def classes_in(labels: IntArray, num_classes: int | None) -> int:
-    """Return the number of classes: as given, or one more than the largest label."""
-    return int(labels.max(initial=-1)) + 1 if num_classes is None else num_classes
+class ClassesEach(Split):
+    """A split whose clients have `classes` classes each."""
 
+    classes: int
 
-def check_classes(text: str, each: int, data: str, num_classes: int) -> None:
-    """Raise a UsageError if clients would need more classes than a data set has."""
-    if each > num_classes:
-        raise UsageError(f"{text}: {each} classes for each client; {data} has {num_classes}")
+    def check_data(self, data: str, num_classes: int) -> None:
+        if self.classes > num_classes:
+            raise UsageError(f"{self.text}: {self.classes} classes for each client; {data} has {num_classes}")
 
 
 def _needs(minimum: int) -> str:
