@@ -21,7 +21,7 @@ from .heading import first_lines, heading, segments, title
 from .metrics.compare import established_best, seeds_note
 from .metrics.measures import MEASURES
 from .metrics.protocols import Protocols, protocol_table
-from .metrics.summary import EFFORT, marked, shared_effort, summary, to_markdown, write_csv
+from .metrics.summary import alike, marked, shared_effort, summary, to_markdown, write_csv
 from .render.page import Picture, block, render
 from .reproduction.item_runs import Reproduction, load_item, tried_names
 from .reproduction.item_views import showable
@@ -213,7 +213,7 @@ def _task(runs: Runs, table: pd.DataFrame, task: tuple[str, str], members: list[
     rows = table[(table["dataset"] == dataset) & table["partition"].isin(names)].reset_index(drop=True)
     labels = list(enumerate(rows["method"]))
     hidden = ["dataset", *(["partition"] if len(names) == 1 else [])]
-    hidden += [name for name in EFFORT if name in rows and rows[name].nunique() == 1]
+    hidden += alike(rows)
     best = {one.title: established_best(runs, members, name) for name, one in better.items()}
     sure = {(row, title) for title, found in best.items() for row, label in labels if label in found}
     return render(

@@ -14,6 +14,7 @@ from ..render.page import render
 from ..runs.comparable import MARK, PREFIX, stated
 from ..runs.groups import Group, groups
 from ..runs.load import Runs, section
+from ..runs.method_names import AFTER, scored
 from ..table import TextTable, as_latex, as_markdown, as_text
 from .intervals import reported_interval
 from .measures import MEASURES, Measure, measures
@@ -30,7 +31,12 @@ _TITLES = {
     "rounds": "Rounds",
     "state": "State",
 }
-EFFORT = {"local_epochs": "Local epochs", "steps_round": "Steps/round", "overrides": "Overrides"}
+EFFORT = {
+    "local_epochs": "Local epochs",
+    "steps_round": "Steps/round",
+    "overrides": "Overrides",
+    "scored": "Scored",
+}
 
 
 def summary(runs: Runs, over_seeds: bool = True) -> pd.DataFrame:
@@ -60,7 +66,7 @@ def summary(runs: Runs, over_seeds: bool = True) -> pd.DataFrame:
         - own:NAME:MODEL:BETTER:UNIT: last value of a metric of the user's own, if a run has any.
         - reference: the method's reference, if a method of the user's own is shown by its title.
         - rounds_done, rounds_most: the rounds of the shortest and of the longest run that is used.
-        - local_epochs, steps_round, overrides: what `effort` returns; each is present if it differs.
+        - local_epochs, steps_round, overrides, scored: what `effort` returns; each is present if it differs.
         - comparable, comparable_set: present if some row may not be compared with most of its task. The first
           is "yes" or the reason; rows of a task with the same number in the second may be compared.
     """
@@ -77,7 +83,7 @@ def summary(runs: Runs, over_seeds: bool = True) -> pd.DataFrame:
     frame = pd.DataFrame(rows)
     if not frame["reference"].any():
         frame = frame.drop(columns=["reference"])
-    frame = frame.drop(columns=[name for name in EFFORT if frame[name].nunique() == 1])
+    frame = frame.drop(columns=alike(frame))
     if (frame["comparable"] == "yes").all():
         frame = frame.drop(columns=["comparable", "comparable_set"])
     order = ["dataset", "partition", "accuracy_last", "method"]
@@ -112,7 +118,8 @@ def effort(runs: Runs, group: Group) -> dict[str, str]:
 
     local_epochs has the epochs of each pass of shared training, and says whether private training follows.
     steps_round is the mean over clients and seeds of the steps of shared training. overrides has the settings
-    of the run that the method does not follow. What no run.json says is a dash.
+    of the run that the method does not follow. scored says whether clients' own models are scored as they
+    were downloaded, before training. What no run.json says is a dash.
     """
     about = [section(runs.files[name], "effective") for name in group.used]
     epochs = [f"{one['epochs']:g}" for one in about[0].get("shared", []) if "epochs" in one]
@@ -124,7 +131,18 @@ def effort(runs: Runs, group: Group) -> dict[str, str]:
         "local_epochs": " + ".join(epochs + private) or "–",
         "steps_round": f"{sum(steps) / len(steps):.4g}" if steps else "–",
         "overrides": ", ".join(used) or ("none" if epochs else "–"),
+        "scored": scored(section(runs.files[group.used[0]], "config").get("method")),
     }
+
+
+def alike(table: pd.DataFrame) -> list[str]:
+    """Return the columns of `effort` in which the rows of a table do not differ.
+
+    When a method of the user's own is scored is not known, which alone is no difference.
+    """
+    same = [name for name in EFFORT if name in table and table[name].nunique() == 1]
+    known = {"scored"} & {*table} - {*same}
+    return same + [name for name in known if set(table[name]) == {AFTER, "–"}]
 
 
 def shared_effort(runs: Runs, members: Sequence[Group]) -> str:
@@ -133,7 +151,7 @@ def shared_effort(runs: Runs, members: Sequence[Group]) -> str:
     common = [
         f"{title[0].lower()}{title[1:]} {told[0][name]}"
         for name, title in EFFORT.items()
-        if len({one[name] for one in told}) == 1 and told[0][name] != "–"
+        if len({one[name] for one in told}) == 1 and told[0][name] not in ("–", AFTER)
     ]
     return f"The same for every row: {', '.join(common)}." if common else ""
 
@@ -300,7 +318,10 @@ def _text_table(table: pd.DataFrame) -> TextTable:
     return TextTable(
         titles,
         lines,
-        frozenset({"Run", "Method", "Data set", "Partition", EFFORT["overrides"], "State", COMPARABLE}),
+        frozenset(
+            {"Run", "Method", "Data set", "Partition", EFFORT["overrides"], EFFORT["scored"], "State"}
+            | {COMPARABLE}
+        ),
     )
 
 

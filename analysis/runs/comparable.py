@@ -15,7 +15,7 @@ from .conditions import EVALUATED, PARTITION_NAMES, ROUNDING, conditions, tuned_
 from .experiment import experiment, value_of
 from .groups import Group, groups, lost_seeds
 from .load import Runs, flatten, section
-from .method_names import BEFORE_TRAINING
+from .method_names import scored
 from .origins import changed_roles
 from .remarks import origin_notes, role_notes
 
@@ -112,10 +112,10 @@ def side_notes(runs: Runs, one: Group, other: Group) -> list[str]:
 def _scored(runs: Runs, one: Group, other: Group) -> list[str]:
     """Return a note if clients' own models are scored before training in one of the two alone."""
     methods = [section(runs.files[group.used[0]], "config").get("method") for group in (one, other)]
-    first, second = ("before" if method in BEFORE_TRAINING else "after" for method in methods)
-    if first == second:
+    first, second = map(scored, methods)
+    if first == second or "–" in (first, second):
         return []
-    return [f"its clients' own models are scored {first} training, and those of {other.label} {second} it"]
+    return [f"its clients' own models are scored {first}, and those of {other.label} {second}"]
 
 
 def classes(

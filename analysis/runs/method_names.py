@@ -81,3 +81,9 @@ METHOD_NAMES = {
 }
 # Methods whose clients' own models are scored as downloaded, before training
 BEFORE_TRAINING = ("cwfedavg", "ifca")
+AFTER = "after training"
+
+
+def scored(method: object) -> str:
+    """Return when a method's clients' own models are scored; a dash if that is not known."""
+    return "before training" if method in BEFORE_TRAINING else AFTER if method in METHOD_NAMES else "–"

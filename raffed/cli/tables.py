@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 EMPTY = hashlib.sha256(b"").hexdigest()  # hash of the client states, if a method keeps none
 COMMON = ("Data set", "Partition", "Seeds", "Rounds", "State")
-WORDS = {"Method", "Data set", "Partition", "State", "Comparable"}
+WORDS = {"Method", "Data set", "Partition", "Scored", "State", "Comparable"}
 SHORT = {
     "Aggregation, last %": "agg %",
     "mean last 10 %": "mean of 10 %",

@@ -151,6 +151,25 @@ def test_how_long_clients_train_stands_in_the_table_where_methods_differ(
     assert "The same for every row" not in write_report([tmp_path], tmp_path / "out").read_text()
 
 
+@pytest.mark.parametrize("own", ["fedamp", "./mine.py:mine"])
+def test_a_table_says_what_is_scored_where_a_method_is_scored_before_training(
+    tmp_path: Path, write_run: WriteRun, own: str
+) -> None:
+    """When a method of the user's own is scored is not known."""
+    write_run("a", [0.3])
+    write_run("b", [0.4], method=own)
+    assert "Scored" not in cells(summary(write_run.load()))[0]
+    write_run("c", [0.5], method="ifca")
+    titles, lines = cells(summary(write_run.load()))
+    at = titles.index("Scored")
+    assert {line[0]: line[at] for line in lines} == {
+        "fedavg": "after training",
+        own: "after training" if own == "fedamp" else "–",
+        "ifca": "before training",
+    }
+    assert ">Scored<" in write_report([tmp_path], tmp_path / "out").read_text()
+
+
 def test_what_all_methods_have_in_common_is_a_sentence_and_what_is_not_recorded_is_not_said(
     tmp_path: Path, write_run: WriteRun
 ) -> None:
