@@ -24,115 +24,78 @@ if (_HERE.parents[1] / "pyproject.toml").is_file() and (_HERE.parents[1] / "tune
     __path__.append(str(_HERE.parents[1]))  # in a checkout raffed.analysis and others stand beside raffed/
 
 if TYPE_CHECKING:
-    from raffed.api.branching import extend, fork
-    from raffed.api.bundling import bundle, replay, verify
-    from raffed.api.comparing import compare
-    from raffed.api.reporting import report
-    from raffed.api.reproducing import reproduce
-    from raffed.api.tuning import tune
-    from raffed.config.clock import Clock
-    from raffed.config.faults import Faults
-    from raffed.config.federation import Federation
-    from raffed.config.portable import portable
-    from raffed.config.privacy import Privacy
-    from raffed.config.run import RunConfig
-    from raffed.config.sections import Data, Model, Numerics, Runtime
-    from raffed.config.training import Local
-    from raffed.config.validation import Choices, Doc, Length, Range, Strength, Words
-    from raffed.core.addressed import Mixtures
-    from raffed.core.context import ClientData, Context, Forward, Received, ServerContext, Spec
-    from raffed.core.ingredients import Correction, Gradient, Head, Ingredient, LocalSolver, Personal, Term
-    from raffed.core.measures.own_metric import metric
-    from raffed.core.messages import Addressed, Broadcast, Private, Summable, Upload, Wire
-    from raffed.core.method import Method
-    from raffed.core.params import Params, State
-    from raffed.core.parts import Budget, ParameterSplit, Pass
-    from raffed.core.server import Assign, Mean, ServerData, ServerRule, ServerSGD
-    from raffed.core.training.own_loss import loss
-    from raffed.data.dataset import Dataset
-    from raffed.data.own_split import split
-    from raffed.methods.own import method
-    from raffed.models.own.wrapping import as_net
-    from raffed.runs.result import RunResult
-    from raffed.runs.run import iterate, resume, run
-    from raffed.runs.saved_model import export, load_model
-    from raffed.tables.catalogue import table
-    from raffed.tables.items import Claim
+    from raffed.api.branching import extend as extend
+    from raffed.api.branching import fork as fork
+    from raffed.api.bundling import bundle as bundle
+    from raffed.api.bundling import replay as replay
+    from raffed.api.bundling import verify as verify
+    from raffed.api.comparing import compare as compare
+    from raffed.api.reporting import report as report
+    from raffed.api.reproducing import reproduce as reproduce
+    from raffed.api.tuning import tune as tune
+    from raffed.config.clock import Clock as Clock
+    from raffed.config.faults import Faults as Faults
+    from raffed.config.federation import Federation as Federation
+    from raffed.config.portable import portable as portable
+    from raffed.config.privacy import Privacy as Privacy
+    from raffed.config.run import RunConfig as RunConfig
+    from raffed.config.sections import Data as Data
+    from raffed.config.sections import Model as Model
+    from raffed.config.sections import Numerics as Numerics
+    from raffed.config.sections import Runtime as Runtime
+    from raffed.config.training import Local as Local
+    from raffed.config.validation import Choices as Choices
+    from raffed.config.validation import Doc as Doc
+    from raffed.config.validation import Length as Length
+    from raffed.config.validation import Range as Range
+    from raffed.config.validation import Strength as Strength
+    from raffed.config.validation import Words as Words
+    from raffed.core.addressed import Mixtures as Mixtures
+    from raffed.core.context import ClientData as ClientData
+    from raffed.core.context import Context as Context
+    from raffed.core.context import Forward as Forward
+    from raffed.core.context import Received as Received
+    from raffed.core.context import ServerContext as ServerContext
+    from raffed.core.context import Spec as Spec
+    from raffed.core.ingredients import Correction as Correction
+    from raffed.core.ingredients import Gradient as Gradient
+    from raffed.core.ingredients import Head as Head
+    from raffed.core.ingredients import Ingredient as Ingredient
+    from raffed.core.ingredients import LocalSolver as LocalSolver
+    from raffed.core.ingredients import Personal as Personal
+    from raffed.core.ingredients import Term as Term
+    from raffed.core.measures.own_metric import metric as metric
+    from raffed.core.messages import Addressed as Addressed
+    from raffed.core.messages import Broadcast as Broadcast
+    from raffed.core.messages import Private as Private
+    from raffed.core.messages import Summable as Summable
+    from raffed.core.messages import Upload as Upload
+    from raffed.core.messages import Wire as Wire
+    from raffed.core.method import Method as Method
+    from raffed.core.params import Params as Params
+    from raffed.core.params import State as State
+    from raffed.core.parts import Budget as Budget
+    from raffed.core.parts import ParameterSplit as ParameterSplit
+    from raffed.core.parts import Pass as Pass
+    from raffed.core.server import Assign as Assign
+    from raffed.core.server import Mean as Mean
+    from raffed.core.server import ServerData as ServerData
+    from raffed.core.server import ServerRule as ServerRule
+    from raffed.core.server import ServerSGD as ServerSGD
+    from raffed.core.training.own_loss import loss as loss
+    from raffed.data.dataset import Dataset as Dataset
+    from raffed.data.own_split import split as split
+    from raffed.methods.own import method as method
+    from raffed.models.own.wrapping import as_net as as_net
+    from raffed.runs.result import RunResult as RunResult
+    from raffed.runs.run import iterate as iterate
+    from raffed.runs.run import resume as resume
+    from raffed.runs.run import run as run
+    from raffed.runs.saved_model import export as export
+    from raffed.runs.saved_model import load_model as load_model
+    from raffed.tables.catalogue import table as table
+    from raffed.tables.items import Claim as Claim
 
-__all__ = [
-    "Addressed",
-    "Assign",
-    "Broadcast",
-    "Budget",
-    "Choices",
-    "Claim",
-    "ClientData",
-    "Clock",
-    "Context",
-    "Correction",
-    "Data",
-    "Dataset",
-    "Doc",
-    "Faults",
-    "Federation",
-    "Forward",
-    "Gradient",
-    "Head",
-    "Ingredient",
-    "Length",
-    "Local",
-    "LocalSolver",
-    "Mean",
-    "Method",
-    "Mixtures",
-    "Model",
-    "Numerics",
-    "ParameterSplit",
-    "Params",
-    "Pass",
-    "Personal",
-    "Privacy",
-    "Private",
-    "Range",
-    "Received",
-    "RunConfig",
-    "RunResult",
-    "Runtime",
-    "ServerContext",
-    "ServerData",
-    "ServerRule",
-    "ServerSGD",
-    "Spec",
-    "State",
-    "Strength",
-    "Summable",
-    "Term",
-    "Upload",
-    "Wire",
-    "Words",
-    "__version__",
-    "as_net",
-    "bundle",
-    "compare",
-    "export",
-    "extend",
-    "fork",
-    "iterate",
-    "load_model",
-    "loss",
-    "method",
-    "metric",
-    "portable",
-    "replay",
-    "report",
-    "reproduce",
-    "resume",
-    "run",
-    "split",
-    "table",
-    "tune",
-    "verify",
-]
 
 _HOMES = {
     one.name: str(node.module)
@@ -141,6 +104,7 @@ _HOMES = {
     for one in node.names
 }
 """Public name → its module, as the imports for type checkers above state it."""
+__all__ = sorted([*_HOMES, "__version__"])
 
 
 def __dir__() -> list[str]:

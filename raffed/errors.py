@@ -21,8 +21,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import errno
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
@@ -170,42 +168,18 @@ def check_permitted(path: object, error: Exception) -> None:
         ) from error
 
 
-def advice(error: OSError, option: str = "--out") -> str:
-    """Return what a user can do about a place that cannot be made, read or written in.
-
-    Args:
-        error: What the operating system said.
-        option: The word for what chose the place.
-    """
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return f"ask for the permission (chmod, chown), or choose another {option}"
-    if error.errno == errno.EROFS:
-        return f"it is on a file system that is mounted read-only: choose another {option}"
-    if error.errno in (errno.ENOTDIR, errno.EEXIST):
-        return f"choose another {option}: a file is in the way"
-    return f"mend that, or choose another {option}"
-
-
 def check_new_file(path: Path, option: str = "--out") -> None:
-    """Refuse the name of a file that is there already, or that could not be made in its folder.
+    """Refuse the name of a file that is there already.
 
     Args:
         path: The file.
         option: The word for what chose it.
 
     Raises:
-        RunFolderError: Something is there, or the folder is missing, is a file, or may not be written in.
+        RunFolderError: Something is there.
     """
-    folder = path.absolute().parent
     if path.exists() or path.is_symlink():
         raise RunFolderError(f"{path} exists already; choose another {option}")
-    if not folder.exists():
-        raise RunFolderError(f"{folder}: there is no such folder; make it, or choose another {option}")
-    with writing(folder, option):
-        if not folder.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 @contextlib.contextmanager
@@ -223,5 +197,5 @@ def writing(path: Path, option: str = "--out") -> Iterator[None]:
         yield
     except OSError as error:
         raise RunFolderError(
-            f"{path}: cannot be written ({error.strerror}); {advice(error, option)}"
+            f"{path}: cannot be written ({error.strerror}); mend that, or choose another {option}"
         ) from error

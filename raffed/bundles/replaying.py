@@ -43,7 +43,7 @@ from raffed.own.gate import note_read, within
 from raffed.own.located import hashes_at, located
 from raffed.own.resolve import install
 from raffed.results.files import Shape, check_json, check_tree
-from raffed.results.lock import check_can_be_made, make_folder
+from raffed.results.lock import make_folder
 from raffed.results.runfile import (
     SWEEP_FILE,
     CodeRecord,
@@ -387,7 +387,6 @@ def replay(
 def _check_free(out: Path) -> None:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RunFolderError(f"{out} exists and is not an empty folder; choose another --out")
-    check_can_be_made(out)
 
 
 def _check_trust(top: Path, runs: Sequence[OpenedRun], trust_code: bool) -> None:

@@ -11,7 +11,6 @@ from raffed import __version__
 from raffed.api.many_runs import COMMAND
 from raffed.cli import (
     adopting,
-    bundling,
     checking,
     config,
     execution,
@@ -90,8 +89,8 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {  # panel of the help →
         "export": checking.export,
         "verify": checking.verify,
         "report": checking.report,
-        "bundle": bundling.bundle,
-        "replay": bundling.replay,
+        "bundle": checking.bundle,
+        "replay": checking.replay,
     },
     "Your own": {
         "new": user_code.new,

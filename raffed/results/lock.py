@@ -14,7 +14,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from raffed.errors import FolderInUseError, RunFolderError, advice, writing
+from raffed.errors import FolderInUseError, writing
 from raffed.results.files import check_regular
 
 LOCK_FILE = ".lock"
@@ -30,26 +30,8 @@ def this_process() -> str:
 
 
 def make_folder(folder: Path) -> None:
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunFolderError(f"{folder}: cannot be made ({error.strerror}); {advice(error)}") from error
-
-
-def check_can_be_made(folder: Path) -> None:
-    """Refuse a folder that `make_folder` could not make, before anything is loaded for it. Nothing
-    is made.
-    """
-    there = next((one for one in (folder, *folder.absolute().parents) if os.path.lexists(one)), folder)
-    if there.exists() and not there.is_dir():
-        raise RunFolderError(
-            f"{folder}: cannot be made (Not a directory); choose another --out: {there} is a file"
-        )
-    if there.is_dir() and not os.access(there, os.W_OK | os.X_OK):
-        what = "written" if there == folder else f"made in {there}"
-        raise RunFolderError(
-            f"{folder}: cannot be {what} (Permission denied); {advice(PermissionError(errno.EACCES, ''))}"
-        )
 
 
 @contextlib.contextmanager

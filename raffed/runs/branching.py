@@ -19,7 +19,7 @@ from raffed.core.training.rates import same_rates
 from raffed.errors import RunFolderError, UsageError
 from raffed.methods.authors import refuse_authors
 from raffed.results.files import check_tree, file_sha256, sync_tree
-from raffed.results.lock import LOCK_FILE, check_can_be_made, check_unused, held
+from raffed.results.lock import LOCK_FILE, check_unused, held
 from raffed.results.remote import STATE_FILE
 from raffed.results.runfile import RUN_FILE, CodeRecord, RunContents, read_run, write_json
 from raffed.results.writer import METRICS_FOLDER, read_metrics, write_part
@@ -211,7 +211,6 @@ def check_fork(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:
         RunFolderError: The folder is not free.
     """
     check_free(out, config)
-    check_can_be_made(out)
     done = run.contents["rounds_done"]
     if not max(run.config.federation.forked_at, 1) <= at <= done:
         first = max(run.config.federation.forked_at, 1)

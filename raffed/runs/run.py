@@ -22,7 +22,7 @@ from raffed.methods import method_info
 from raffed.methods.authors import is_authors
 from raffed.models import MODELS, model_name
 from raffed.results.files import check_tree
-from raffed.results.lock import check_can_be_made, check_unused, held
+from raffed.results.lock import check_unused, held
 from raffed.results.runfile import RUN_FILE, read_run, write_json
 from raffed.results.segments import said_in, warn_anew
 from raffed.results.storage import is_url, local_folder, mirrored
@@ -263,12 +263,10 @@ def run_events(
     check_here(config)
     check_tree(path)
     check_unused(path)
-    if not resumed:
-        if path.exists():
-            from raffed.runs.folder import check_free  # late, because it loads torch
+    if not resumed and path.exists():
+        from raffed.runs.folder import check_free  # late, because it loads torch
 
-            check_free(path, config)
-        check_can_be_made(path)
+        check_free(path, config)
     if is_authors(config.method):
         from raffed.runs.author_run import author_events  # late, because it loads torch
 

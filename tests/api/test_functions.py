@@ -115,27 +115,6 @@ def test_tune_refuses_an_axis_that_no_method_has_before_anything_runs(tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
-def test_tune_inside_an_event_loop_returns_its_choices_and_trials(tmp_path: Path) -> None:
-    async def main() -> raffed.api.tuning.Tuned:
-        return raffed.tune("fedprox", BASE, out=tmp_path / "a", grid={"mu": [0.01, 0.1]}, seeds=1)
-
-    found = asyncio.run(main())
-    assert found.complete
-    assert set(found.chosen) == {"fedprox"}
-    assert found.chosen["fedprox"]["mu"] in (0.01, 0.1)
-    assert list(found.trials["state"]) == ["finished", "finished"]
-    assert len(found.table) == 1
-
-
-@pytest.mark.slow
-def test_reproduce_returns_the_tables_of_an_item(tmp_path: Path) -> None:
-    found = raffed.reproduce("map/fig8", out=tmp_path, progress=False)
-    assert found.diverged == ()
-    assert found.path is not None
-    assert found.tables
-
-
 CELLS = (
     """
 import asyncio, raffed

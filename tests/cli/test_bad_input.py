@@ -147,7 +147,7 @@ def test_a_place_below_a_file_is_refused_by_all_that_write(
     kind, colon, name = place.rpartition(":")
     done = cli(command.format(run=copied), f"{kind}{colon}{tmp_path / 'file' / name}")
     assert (done.code, done.err.count("\n")) == (2, 1)
-    assert f"choose another {option}: a file is in the way" in done.err
+    assert f"(Not a directory); mend that, or choose another {option}" in done.err
 
 
 @pytest.mark.parametrize("command", ["run", "tune --method fedavg", "report ."])
