@@ -39,16 +39,21 @@ def check_address(address: str | None) -> None:
         check_url(address)
 
 
+def _server(address: str | None) -> Jobs:
+    """Return the job server at an address."""
+    check_address(address)
+    from raffed.runtime.ray.jobs import Jobs
+
+    return Jobs(address)
+
+
 def jobs(*, address: str | None = None) -> None:
     """List the jobs of a Ray cluster, the newest first: id, state, time and command.
 
     Args:
         address: Job server; without it: the one in RAY_API_SERVER_ADDRESS.
     """
-    check_address(address)
-    from raffed.runtime.ray.jobs import Jobs
-
-    found = Jobs(address).listed()
+    found = _server(address).listed()
     if not found:
         tell("no job was submitted to this cluster")
         return
@@ -68,10 +73,7 @@ def logs(name: str, *, address: str | None = None, follow: bool = False) -> None
         address: Job server; without it: the one in RAY_API_SERVER_ADDRESS.
         follow (--follow/--no-follow): Go on until the job ends, and end as it does.
     """
-    check_address(address)
-    from raffed.runtime.ray.jobs import Jobs
-
-    server = Jobs(address)
+    server = _server(address)
     if follow:
         server.check_known(name)
         raise typer.Exit(followed(server, name))
@@ -85,10 +87,7 @@ def stop(name: str, *, address: str | None = None) -> None:
         name (ID): Id of the job, as `raffed jobs` lists it.
         address: Job server; without it: the one in RAY_API_SERVER_ADDRESS.
     """
-    check_address(address)
-    from raffed.runtime.ray.jobs import Jobs
-
-    server = Jobs(address)
+    server = _server(address)
     said = f"job {name} was asked to stop" if server.stop(name) else f"job {name} had ended already"
     tell(f"raffed: {said}", error=True)
 
@@ -177,10 +176,10 @@ def submit(
         return
     _check_size(sizes, yes)
     with scratch_folder() as scratch:
-        from raffed.runtime.ray.jobs import JobOrder, Jobs
+        from raffed.runtime.ray.jobs import JobOrder
 
         folder = _gathered(parcel.files, scratch / "job") if parcel.files else parcel.folder
-        jobs = Jobs(address)
+        jobs = _server(address)
         job = jobs.submit(JobOrder(words, folder, parcel.excludes, variables, name))
     _say(f"job {job} at {jobs.address}")
     if wait:

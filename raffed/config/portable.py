@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from raffed.errors import UsageError
 
 if TYPE_CHECKING:
-    from raffed.config.sections import Numerics, Runtime
     from raffed.config.validation import Json
 
 MARK = "RAFFED_BITS"  # set together with the others, and inherited by the processes that this one starts
@@ -129,26 +128,6 @@ def check_set(bits: str) -> None:
             f"numerics.bits = {bits!r}, but this process computes portable bits (raffed.portable() was "
             f"called, or {MARK} is set); use a process of its own, or unset {MARK}"
         )
-
-
-def check_portable(numerics: Numerics, runtime: Runtime) -> None:
-    """Check that a run with portable bits asks for nothing whose bits were not compared between processors.
-
-    Raises:
-        UsageError: It does.
-    """
-    if numerics.bits != PORTABLE:
-        return
-    for name, given, needed, why in (
-        ("numerics.precision", numerics.precision, "fp32", "processors multiply bfloat16 in different ways"),
-        ("runtime.gpu_fraction", runtime.gpu_fraction, 0.0, "a GPU's bits are those of its kind"),
-        ("runtime.threads", runtime.threads, 1, "bits were compared for one thread"),
-    ):
-        if given != needed:
-            raise UsageError(
-                f"numerics.bits = 'portable' with {name} = {given!r}: {why}; use {needed!r}, or "
-                "numerics.bits = 'machine'"
-            )
 
 
 def check_machine(system: str, machine: str, flags: Collection[str]) -> None:

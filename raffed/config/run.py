@@ -17,17 +17,8 @@ from raffed.config.clock import Clock
 from raffed.config.faults import Faults
 from raffed.config.federation import Federation
 from raffed.config.names import Importable, Name, keep
-from raffed.config.portable import check_portable
 from raffed.config.privacy import Privacy
-from raffed.config.sections import (
-    SECTIONS,
-    Data,
-    Model,
-    Numerics,
-    Runtime,
-    Section,
-    check_convolutions,
-)
+from raffed.config.sections import SECTIONS, Data, Model, Numerics, Runtime, Section
 from raffed.config.training import Local
 from raffed.config.validation import Declaration, Doc, Range, Value, check_fields, declarations
 from raffed.errors import UnknownNameError, UsageError
@@ -148,8 +139,24 @@ class RunConfig:
                 "numerics.cohort stacks clients of one actor, but runtime.clients_per_actor = 1 gives "
                 "each client its own; leave one of them out"
             )
-        check_convolutions(self.numerics, self.runtime)
-        check_portable(self.numerics, self.runtime)
+        self._check_arithmetic()
+
+    def _check_arithmetic(self) -> None:
+        """Refuse bits and convolutions where they cannot be had: those of float32 on a CPU."""
+        float32 = ("numerics.precision", self.numerics.precision, "fp32")
+        cpu = ("runtime.gpu_fraction", self.runtime.gpu_fraction, 0.0)
+        alone = ("runtime.threads", self.runtime.threads, 1)  # portable bits were compared for one thread
+        for setting, usual, needs in (
+            ("bits", "machine", (float32, cpu, alone)),
+            ("convolutions", "torch", (float32, cpu)),
+        ):
+            chosen = getattr(self.numerics, setting)
+            for name, given, needed in needs if chosen != usual else ():
+                if given != needed:
+                    raise UsageError(
+                        f"numerics.{setting} = {chosen!r} cannot be had with {name} = {given!r}; use "
+                        f"{needed!r}, or numerics.{setting} = {usual!r}"
+                    )
 
     def as_dict(self) -> dict[str, Value]:
         """Return the configuration as nested tables, as they are written into run.json."""

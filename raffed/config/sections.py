@@ -260,25 +260,6 @@ class Runtime:
             )
 
 
-def check_convolutions(numerics: Numerics, runtime: Runtime) -> None:
-    """Check that compiled convolutions are asked for only where they are computed: in float32 on a CPU.
-
-    Raises:
-        UsageError: They are not.
-    """
-    if numerics.convolutions == "torch":
-        return
-    for name, given, needed in (
-        ("numerics.precision", numerics.precision, "fp32"),
-        ("runtime.gpu_fraction", runtime.gpu_fraction, 0.0),
-    ):
-        if given != needed:
-            raise UsageError(
-                f"numerics.convolutions = {numerics.convolutions!r} has no effect with {name} = {given!r}: "
-                f"the kernel computes in float32 on a CPU; use {name} = {needed!r}, or convolutions = 'torch'"
-            )
-
-
 Section: TypeAlias = Data | Model | Local | Federation | Numerics | Faults | Privacy | Clock | Runtime
 SECTIONS: dict[str, type[Section]] = {
     "data": Data,

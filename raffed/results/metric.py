@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
-from raffed.errors import UnknownNameError, UsageError, check_choice
+from raffed.errors import UnknownNameError, UsageError
 
 # One row of a run's metric files, before the writer adds the run's own columns.
 
@@ -40,8 +39,6 @@ MODELS = ("global", "personal", "local")
 SPLITS = ("test", "local_test", "train", "val")
 Level = Literal["global", "class", "client", "mean"]
 Direction = Literal["higher", "lower", "neither"]
-
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class Unit(NamedTuple):
@@ -102,24 +99,6 @@ class Metric:
     n: str
     numbered: bool = False
     named: bool = False
-
-    def __post_init__(self) -> None:
-        """Check the words.
-
-        Raises:
-            UsageError: A word is unknown, or the name cannot be a metric's.
-        """
-        if not _NAME.fullmatch(self.name):
-            raise UsageError(
-                f"metric {self.name!r}: a name has lower-case letters, digits and _, and begins with a letter"
-            )
-        check_choice(f"model of metric {self.name}", self.model, MODELS)
-        check_choice(f"split of metric {self.name}", self.split, SPLITS)
-        check_choice(f"better of metric {self.name}", self.better, get_args(Direction))
-        for level in self.levels:
-            check_choice(f"level of metric {self.name}", level, get_args(Level))
-        if not self.levels:
-            raise UsageError(f"metric {self.name} has no level; give it one of {', '.join(get_args(Level))}")
 
     @property
     def place(self) -> tuple[str, str, str]:
@@ -189,23 +168,7 @@ class MetricTable:
         return len(self._known)
 
     def register(self, metric: Metric) -> Metric:
-        """Add a metric. Adding an equal one again changes nothing, so a module may be imported twice.
-
-        Args:
-            metric: The metric, with its unit, direction and meaning.
-
-        Returns:
-            `metric`, so that the name of a constant can be bound to it.
-
-        Raises:
-            UsageError: Another metric of this model and split has the name already.
-        """
-        known = self._known.get(metric.place) or self.find(*metric.place)
-        if known is not None and known != metric:
-            raise UsageError(
-                f"metric {metric.name!r} of {metric.model} models on {metric.split} is there already "
-                f"({known.meaning}); choose another name"
-            )
+        """Add one of raffed's own metrics, and return it, so that a constant can be bound to it."""
         self._known[metric.place] = metric
         return metric
 

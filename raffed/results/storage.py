@@ -61,22 +61,6 @@ def _put(url: str, found: re.Match[str]) -> str:
     return f"{command}{shlex.quote(whole)}" if command else whole
 
 
-@contextlib.contextmanager
-def known_as() -> Iterator[Callable[[Path, str], None]]:
-    """Yield a function that tells `named` which place a temporary folder stands for, until the block ends."""
-    told: list[Path] = []
-
-    def know(local: Path, place: str) -> None:
-        _copies[local] = place
-        told.append(local)
-
-    try:
-        yield know
-    finally:
-        for local in told:
-            _copies.pop(local, None)
-
-
 def _anything(name: str) -> bool:
     return True
 
@@ -238,16 +222,20 @@ def unpacked(paths: Iterable[Path]) -> Iterator[list[Path]]:
         DamagedRecordsError: Packed records cannot be read.
     """
     found: list[Path] = []
-    with scratch_folder() as scratch, known_as() as know:
-        for number, path in enumerate(paths):
-            packed = packed_below(path)
-            found += [] if path in packed else [path]
-            for folder in packed:
-                local = scratch / str(number) / folder.relative_to(path) / folder.name
-                _unpack(folder, local)
-                know(local, str(folder))
-                found.append(local)
-        yield found
+    with scratch_folder() as scratch:
+        try:
+            for number, path in enumerate(paths):
+                packed = packed_below(path)
+                found += [] if path in packed else [path]
+                for folder in packed:
+                    local = scratch / str(number) / folder.relative_to(path) / folder.name
+                    _unpack(folder, local)
+                    _copies[local] = str(folder)
+                    found.append(local)
+            yield found
+        finally:
+            for local in [one for one in found if one.is_relative_to(scratch)]:
+                _copies.pop(local, None)
 
 
 def packed_below(path: Path) -> list[Path]:

@@ -25,24 +25,21 @@ def config(bits: str = "portable", **more: Mapping[str, Json]) -> raffed.RunConf
 
 
 @pytest.mark.parametrize(
-    ("setting", "section", "field", "value", "why"),
+    ("setting", "section", "field", "value"),
     [
-        *(
-            ("bits", "numerics", "precision", "bf16", "'portable' with"),
-            ("bits", "runtime", "threads", 2, "with"),
-        ),
-        ("bits", "runtime", "gpu_fraction", 1.0, "numerics.bits = 'portable' with"),
-        ("convolutions", "numerics", "precision", "bf16", "has no effect with"),
-        ("convolutions", "runtime", "gpu_fraction", 1.0, "has no effect with"),
+        *(("bits", "numerics", "precision", "bf16"), ("bits", "runtime", "threads", 2)),
+        ("bits", "runtime", "gpu_fraction", 1.0),
+        ("convolutions", "numerics", "precision", "bf16"),
+        ("convolutions", "runtime", "gpu_fraction", 1.0),
     ],
 )
 def test_other_bits_and_convolutions_are_refused_where_they_cannot_be_had(
-    setting: str, section: str, field: str, value: Json, why: str
+    setting: str, section: str, field: str, value: Json
 ) -> None:
     own = {"bits": "portable", "convolutions": "compiled"}[setting]
     tables: dict[str, dict[str, Json]] = {"numerics": {setting: own}}
     tables[section] = {**tables.get(section, {}), field: value}
-    with pytest.raises(UsageError, match=rf"{why} {section}.{field}"):
+    with pytest.raises(UsageError, match=rf"cannot be had with {section}.{field}"):
         raffed.RunConfig.from_dict(tables)
 
 
