@@ -76,6 +76,25 @@ def check_file(path: Path, error: type[UsageError] = UsageError) -> None:
     allow(about.st_size, str(path), error)
 
 
+def file_bytes(setting: str, file: str, advice: str) -> bytes:
+    """Return the contents of a file that a setting names.
+
+    Args:
+        setting: The field of the configuration, for the message.
+        file: Its value.
+        advice: What to do if the file cannot be read.
+
+    Raises:
+        UsageError: It cannot be read. A named pipe or a device is refused, because reading may never end.
+    """
+    try:
+        check_file(Path(file))
+        return Path(file).read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: the name holds a zero byte, or check_file's
+        why = (error.strerror if isinstance(error, OSError) else None) or error
+        raise UsageError(f"{setting} = {file!r}: {why}; {advice}") from error
+
+
 def free_memory(meminfo: str = "/proc/meminfo", cgroup: str = "/sys/fs/cgroup") -> float | None:
     """Return how many bytes of memory this process can still take, or None if it cannot be found out.
 

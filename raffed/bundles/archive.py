@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from raffed.budget import allow
+from raffed.budget import allow, file_bytes
 from raffed.config.clock import Clock
 from raffed.config.run import RunConfig
 from raffed.config.validation import Json, table_of
@@ -287,10 +287,7 @@ def trace_member(clock: Clock) -> dict[str, bytes]:
     """
     if not clock.trace:
         return {}
-    try:
-        data = Path(clock.trace).read_bytes()
-    except OSError as error:
-        raise UsageError(f"{clock.trace}: cannot be read ({error.strerror}); put the file back") from error
+    data = file_bytes("clock.trace", clock.trace, "put the file back")
     if hashlib.sha256(data).hexdigest() != clock.trace_sha256:
         raise UsageError(f"{clock.trace} has changed since the run was made; put the earlier version back")
     return {trace_name(clock.trace_sha256): data}

@@ -116,11 +116,6 @@ def _item(folder: Path) -> Contents:
     if not named:
         raise UsageError(f"{folder / ITEM_FILE}: no run of it is finished, so there is nothing to bundle")
     top = Path(os.path.commonpath([folder.absolute(), *named]))
-    if len(folder.absolute().relative_to(top).parts) > HIGHEST:
-        raise UsageError(
-            f"{folder / ITEM_FILE}: its runs lie in {top}, far from it; bundle a table as "
-            "`raffed reproduce` left it"
-        )
     record = (folder.absolute() / ITEM_FILE).relative_to(top).as_posix()
     names = [Path(one).relative_to(top).as_posix() for one in named]
     found = _below(top, "item", names, record, about)

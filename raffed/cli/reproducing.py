@@ -42,7 +42,7 @@ from raffed.cli.screen import Overall, Screen, make_screen
 from raffed.cli.tables import show
 from raffed.config.portable import set_where_possible
 from raffed.config.sections import Runtime
-from raffed.errors import NumericsError, RaffedError, UsageError, check_choice
+from raffed.errors import NumericsError, RaffedError, check_choice, check_range
 from raffed.results.runfile import check_unpacked
 from raffed.results.storage import fetched, mirrored
 from raffed.results.text import tell
@@ -121,8 +121,7 @@ def reproduce(
         return
     found = item_of(item, own)
     count = found.seeds(check_choice("scale", scale, SCALES)) if seeds is None else seeds
-    if count < 1:
-        raise UsageError(f"--seeds {count} is below 1")
+    check_range("--seeds", count, 1, 10_000)
     found = as_released(found) if released else found
     numerics: dict[str, Any] = {name: flags.get(f"numerics.{name}") for name in NUMERICS}
     found = computed(found, **numerics)

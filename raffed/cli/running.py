@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -301,11 +302,8 @@ def free_folder(config: RunConfig, end: str = "") -> Path:
     split = f"file-{Path(rest).stem}" if scheme == "file" else config.data.split
     text = f"{config.method}-{short_name(config.data.dataset)}-{split}-{end or f's{config.seed}'}"
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")
-    paths = (Path("runs") / (name if number == 1 else f"{name}-{number}") for number in range(1, 10_000))
-    for path in paths:
-        if not path.exists():
-            return path
-    raise UsageError(f"all names up to runs/{name}-9999 are taken; give --out")
+    paths = (Path("runs") / (name if number == 1 else f"{name}-{number}") for number in itertools.count(1))
+    return next(path for path in paths if not path.exists())
 
 
 # The commands `raffed extend` and `raffed fork`.

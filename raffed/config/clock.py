@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from raffed.budget import check_file
+from raffed.budget import file_bytes
 from raffed.config.names import keep
 from raffed.config.validation import Doc, Range, check_fields
 from raffed.errors import UsageError
+
+ADVICE = "give a CSV file in UTF-8 with the columns client and factor"
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class Clock:
     def __post_init__(self) -> None:
         check_fields("clock", self)
         if self.trace and not self.trace_sha256:
-            found = hashlib.sha256(_bytes_of(self.trace)).hexdigest()
+            found = hashlib.sha256(file_bytes("clock.trace", self.trace, ADVICE)).hexdigest()
             keep(self, trace_sha256=found, trace=str(Path(self.trace).absolute()))
 
     def check_together(self) -> None:
@@ -137,7 +139,7 @@ class Clock:
         Raises:
             UsageError: The file has changed, or does not have one positive factor for each client.
         """
-        raw = _bytes_of(self.trace)
+        raw = file_bytes("clock.trace", self.trace, ADVICE)
         if hashlib.sha256(raw).hexdigest() != self.trace_sha256:
             raise UsageError(f"{self.trace} has changed since the run was made; put it back")
         found: dict[int, float] = {}
@@ -165,18 +167,4 @@ class Clock:
             reader = csv.DictReader(io.StringIO(raw.decode("utf-8-sig"), newline=None))
             return [(reader.line_num, row) for row in reader]
         except (UnicodeDecodeError, csv.Error) as error:
-            raise UsageError(
-                f"{self.trace} cannot be read as a table ({error}); give a CSV file in UTF-8 with the "
-                "columns client and factor"
-            ) from error
-
-
-def _bytes_of(file: str) -> bytes:
-    try:
-        check_file(Path(file))
-        return Path(file).read_bytes()
-    except OSError as error:
-        raise UsageError(
-            f"clock.trace = {file!r} cannot be read ({error.strerror}); give a CSV file with the columns "
-            "client and factor"
-        ) from error
+            raise UsageError(f"{self.trace} cannot be read as a table ({error}); {ADVICE}") from error

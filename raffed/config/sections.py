@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-from raffed.budget import check_file
+from raffed.budget import file_bytes
 from raffed.config.clock import Clock
 from raffed.config.faults import Faults
 from raffed.config.federation import Federation
@@ -24,27 +24,6 @@ from raffed.config.training import Local
 from raffed.config.validation import Doc, Range, Value
 from raffed.errors import UsageError
 from raffed.own.names import as_name
-
-# The file of weights from which a run starts (`model.init`).
-
-
-def weights_bytes(file: str, advice: str) -> bytes:
-    """Return the contents of the file.
-
-    Args:
-        file: Its name, as in the configuration.
-        advice: What to do if it cannot be read.
-
-    Raises:
-        UsageError: It cannot be read. A named pipe or a device is refused, because reading may never end.
-    """
-    try:
-        check_file(Path(file))
-        return Path(file).read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: the name holds a zero byte, or check_file's
-        why = (error.strerror if isinstance(error, OSError) else None) or error
-        raise UsageError(f"model.init = {file!r}: {why}; {advice}") from error
-
 
 Execution: TypeAlias = Literal["ray", "serial"]
 Convolutions: TypeAlias = Literal["torch", "compiled"]
@@ -164,7 +143,7 @@ class Model:
     def __post_init__(self) -> None:
         keep(self, name=as_name(self.name))
         if isinstance(self.init, str) and self.init and not self.init_sha256:
-            content = weights_bytes(self.init, "give a file of weights")
+            content = file_bytes("model.init", self.init, "give a file of weights")
             digest = hashlib.sha256(content).hexdigest()
             keep(self, init_sha256=digest, init=str(Path(self.init).absolute()))
 

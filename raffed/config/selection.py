@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from raffed.budget import check_file
+from raffed.budget import file_bytes
 from raffed.config.validation import (
     Declaration,
     Doc,
@@ -180,10 +179,6 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _read(file: str) -> str:
-    try:
-        check_file(Path(file))
-        lines = Path(file).read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not a text"
-        raise UsageError(f"selection fixed: file = {file!r}: {why}; give a file with numbers") from error
+    content = file_bytes("selection fixed: file", file, "give a file with numbers")
+    lines = content.decode("utf-8-sig", errors="replace").splitlines()
     return "; ".join(line.strip() for line in lines if line.strip())

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from raffed.config.sections import Model, weights_bytes
+from raffed.budget import file_bytes
+from raffed.config.sections import Model
 from raffed.core.params import State
 from raffed.errors import UsageError
 from raffed.models.net import Net
@@ -98,7 +99,7 @@ def read_initial(model: Model) -> Arrays | None:
     if not model.init:
         return None
     path = Path(model.init)
-    content = weights_bytes(model.init, "put the file back")
+    content = file_bytes("model.init", model.init, "put the file back")
     found = hashlib.sha256(content).hexdigest()
     if found != model.init_sha256:
         raise UsageError(
