@@ -9,7 +9,6 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -69,13 +68,11 @@ def refuse_gone(words: Sequence[str]) -> None:
     Raises:
         UsageError: There is one. The message says what to do instead.
     """
-    commands = [word for word in words if not word.startswith("-")][:1]
-    options = [" ".join(pair) for pair in pairwise(words)]
-    named = [word.partition("=") for word in words if word.startswith("--")]
-    options += [typed for name, _, value in named for typed in (f"{name} {value}", name)]
-    for typed in (*commands, *options):
-        if typed in GONE and (typed.startswith("--") or typed in commands):
-            raise UsageError(f"{typed}: {GONE[typed]}")
+    line = f" {' '.join(words)} ".replace("=", " ")
+    command = next((word for word in words if not word.startswith("-")), "")
+    for typed, instead in GONE.items():
+        if f" {typed} " in line if typed.startswith("--") else typed == command:
+            raise UsageError(f"{typed}: {instead}")
 
 
 # Write numbers for people: shares, counts and durations.

@@ -6,7 +6,6 @@ import os
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from raffed.config.faults import Faults
 from raffed.config.federation import Federation
@@ -66,21 +65,10 @@ class Speed:
     evaluation: float
 
 
-class _Probed(NamedTuple):
-    """What decides the speed of a step. Runs that agree in it share a probe."""
-
-    dataset: str
-    split: str
-    transform: str
-    model: str
-    batch_size: int
-    gpu_fraction: float
-
-    @staticmethod
-    def of(config: RunConfig) -> _Probed:
-        data, gpu = config.data, config.runtime.gpu_fraction
-        place = data.dataset, data.split, data.transform
-        return _Probed(*place, config.model.name, config.local.batch_size, gpu)
+def _probed_by(config: RunConfig) -> tuple[str, tuple[object, ...]]:
+    """Return the split, and what else decides the speed of a step. Runs that agree in it share a probe."""
+    data, gpu = config.data, config.runtime.gpu_fraction
+    return data.split, (data.dataset, data.transform, config.model.name, config.local.batch_size, gpu)
 
 
 def estimated(found: Iterable[PlannedRun], tell: Callable[[str], None]) -> list[PlannedRun]:
@@ -99,16 +87,16 @@ class _Probes:
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
-        self._speeds: dict[_Probed, Speed | str] = {}
+        self._speeds: dict[tuple[str, tuple[object, ...]], Speed | str] = {}
         self._sizes: dict[str, list[int]] = {}
 
     def estimate(self, job: PlannedRun) -> PlannedRun:
         """Return a job with its seconds, or marked as left out; a finished one as it is."""
         if job.left_out or job.done:
             return job
-        key = _Probed.of(job.config)
+        key, config = _probed_by(job.config), job.config
         if key not in self._speeds:
-            self._tell(f"probing {key.dataset}, {key.split}, {key.model}")
+            self._tell(f"probing {config.data.dataset}, {config.data.split}, {config.model.name}")
             self._speeds[key] = _probed(job.config)
         speed = self._speeds[key]
         if isinstance(speed, str):
@@ -117,8 +105,8 @@ class _Probes:
 
     def whole(self, job: PlannedRun) -> float:
         """Return the estimated seconds of a job from its beginning; 0 if its network was not probed."""
-        key = _Probed.of(job.config)
-        like = [one for probed, one in self._speeds.items() if probed._replace(split=key.split) == key]
+        key = _probed_by(job.config)
+        like = [one for (_, probed), one in self._speeds.items() if probed == key[1]]
         speed = self._speeds.get(key, like[0] if like else "")
         if isinstance(speed, str):
             return 0.0
