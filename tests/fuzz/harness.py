@@ -1,4 +1,4 @@
-"""No input may keep raffed waiting."""
+"""A limit of time for whatever a stranger hands over."""
 
 from __future__ import annotations
 
