@@ -1,8 +1,7 @@
 """What an honest but curious server can learn about a client's data from one real upload.
 
 See docs/papers/mpfedcon.md §5. `upload` makes a client take one real step and keeps what the server saw of
-it. `labels` and `leakage` use only that. `quality` compares with the truth, `settings` names the attacks, and
-`protocol` executes them on several images.
+it. `leakage` uses only that. `protocol` executes attacks on several images, and compares with the truth.
 
 What the results do and do not show:
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +19,6 @@ from raffed.attacks.leakage import (
     Distance,
     Effort,
     dummies,
-    feature_distance,
     gradient_distance,
     inferred,
     reconstruct,
@@ -28,7 +26,6 @@ from raffed.attacks.leakage import (
 )
 from raffed.config.run import RunConfig
 from raffed.config.training import Local
-from raffed.config.validation import Value
 from raffed.core import seeds
 from raffed.core.context import ClientData, Spec
 from raffed.core.messages import Broadcast, Upload
@@ -39,9 +36,8 @@ from raffed.core.training.network import Network
 from raffed.core.training.session import TrainingSession
 from raffed.data.datasets import load_dataset
 from raffed.data.transforms import prepare_inputs
-from raffed.errors import UsageError, check_choice, check_range
+from raffed.errors import UsageError, check_range
 from raffed.methods import build_method, method_name
-from raffed.methods.common import ClassSums
 from raffed.models import build
 from raffed.models.catalogue import model_name
 from raffed.models.net import Net
@@ -142,84 +138,6 @@ def _blurred(x: Tensor) -> Tensor:
     return F.conv2d(x, window[None, None])
 
 
-# The attacks of MpFedcon's Fig. 10 and Table 4, as data: who made the upload, and what the attacker knows.
-
-
-HEADS = ("sent", "dealt", "random")
-PAIRS = ((1, 1), (1, 2), (2, 1), (2, 2), (3, 3))  # cl/at; the paper does not list the pairs of its figure
-SIZES = (1e-4, 1e-2)
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One attack.
-
-    Attributes:
-        name: Its name.
-        method, args: What the client runs.
-        cl: Number of fully connected layers of the client's network.
-        at: Number of fully connected layers that the attacker assumes.
-        head: How the attacker knows the head. With "sent", the head's weights travel. With "dealt", they are
-            those that the server sent before round 0 (a control, and a real attack until they have been
-            trained). With "random", the attacker draws them.
-        infer: Whether the label comes from the sign rule (iDLG) and is not optimised.
-        centre: Whether the representation that MpFedcon sends of the class is matched, instead of the
-            gradient.
-        model, model_args: The network of the client and of the attacker, by name or reference. Without it:
-            the LeNet of the paper, with `cl` and `at` layers.
-    """
-
-    name: str
-    method: str = "fedavg"
-    args: Mapping[str, Value] = field(default_factory=dict)
-    cl: int = 1
-    at: int = 1
-    head: Literal["sent", "dealt", "random"] = "sent"
-    infer: bool = False
-    centre: bool = False
-    model: str = ""
-    model_args: Mapping[str, Value] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        check_choice("head", self.head, HEADS)
-        for name, value in (("cl", self.cl), ("at", self.at)):
-            check_range(name, value, 1, 3)
-        if self.head != "random" and self.cl != self.at:
-            raise UsageError(
-                f"{self.name}: an attacker with the head knows {self.cl} layers, so it cannot have {self.at}"
-            )
-        if self.model and (self.centre or (self.cl, self.at) != (1, 1)):
-            raise UsageError(f"{self.name}: `centre`, `cl` and `at` belong to the paper's LeNet")
-        if self.centre and self.cl != 1:
-            raise UsageError(
-                f"{self.name}: with {self.cl} layers what is sent lies behind the private projection"
-            )
-
-
-ONE_STEP = {"head_epochs": 0.0}  # one gradient at the current weights, as in the paper's attack
-FIGURE_10 = (
-    Setting("DLG"),
-    Setting("iDLG", infer=True),
-    Setting("known_head", "mpfedcon", ONE_STEP, head="dealt"),
-    Setting("head trained since", "mpfedcon", {"head_epochs": 10.0}, head="dealt"),
-    *(Setting(f"MpFedcon {cl}/{at}", "mpfedcon", ONE_STEP, cl, at, "random") for cl, at in PAIRS),
-    Setting("centre", "mpfedcon", ONE_STEP, head="random", centre=True),
-)
-
-
-def noise_name(kind: str, size: float, meaning: str) -> str:
-    """Return the name of a noise, such as "Gaussian 1e-4 (variance)"."""
-    return f"{kind.capitalize()} {size:.0e} ({meaning})".replace("e-0", "e-")
-
-
-TABLE_4 = tuple(
-    Setting(noise_name(kind, size, meaning), "noisygrad", {"kind": kind, "size": size, "meaning": meaning})
-    for meaning in ("variance", "scale")
-    for kind in ("gaussian", "laplace")
-    for size in SIZES
-)
-
-
 MARKS = (10, 50, 100, 300)
 RECOGNISABLE, DEFENDED = 0.03, 0.06
 
@@ -237,78 +155,38 @@ class AttackOutcome:
     said: Mapping[str, int] = field(default_factory=dict)
 
 
-def victim(shape: Sequence[int], classes: int, seed: int, layers: int) -> Net:
-    """Return the sigmoid LeNet with `layers` fully connected layers.
-
-    Its convolutions are the same for every number of layers.
-    """
-    value = seeds.seed(seed, "weights")
-    net = build("lenet_dlg", shape, classes, value, fc_layers=layers)
-    if layers > 1:
-        convolutions = build("lenet_dlg", shape, classes, value).body.get_submodule("encoder")
-        net.body.get_submodule("encoder").load_state_dict(convolutions.state_dict())
-    return net
+Seek = Callable[[Observed, Params, Mapping[str, int]], tuple[Distance, int | None]]
 
 
-def network_of(setting: Setting, shape: Sequence[int], classes: int, seed: int) -> Net:
-    """Return the client's network."""
-    if not setting.model:
-        return victim(shape, classes, seed, setting.cl)
-    return build(setting.model, shape, classes, seeds.seed(seed, "weights"), **setting.model_args)
-
-
-def _guess(setting: Setting, shape: Sequence[int], classes: int, seed: int) -> Net:
-    """Return the network that the attacker assumes, with weights that the attacker draws."""
-    value = seeds.seed(seed, "attack")
-    if not setting.model:
-        return build("lenet_dlg", shape, classes, value, fc_layers=setting.at)
-    return build(setting.model, shape, classes, value, **setting.model_args)
-
-
-def attack(
-    setting: Setting, x: Tensor, y: int, classes: int, number: int, seed: int, effort: Effort, lr: float = LR
+def attacked(
+    method: Method, net: Net, x: Tensor, y: int, number: int, seed: int, effort: Effort, seek: Seek
 ) -> AttackOutcome:
     """Let a client take its step on the image x [C, H, W] with label y, and attack what was sent.
 
-    `number` names the image in the random streams. From `Observed` on, only `watch` sees the truth.
+    From `Observed` on, only `watch` sees the truth.
+
+    Args:
+        method: The client's method.
+        net: The client's network.
+        x, y: Its image and its label.
+        number: Number of the image in the random streams.
+        seed: Seed of the attack.
+        effort: How hard the attacker tries.
+        seek: What the attacker does with what was seen, all weights before round 0, and the labels that rules
+            and messages say: the distance to minimise, and the label that is taken for granted, or None.
     """
-    client = Network(network_of(setting, x.shape, classes, seed))
-    seen = observed(build_method(setting.method, setting.args), client, x, y, lr=lr, seed=seed)
-    gradient, dealt = seen.gradient(), client.initial.w
-    said = inferred(gradient)
+    client = Network(net)
+    seen = observed(method, client, x, y, seed=seed)
+    said = inferred(seen.gradient())
     by_message = told(seen.upload.slots)
     if by_message is not None:
         said["message"] = by_message
-    label = said["sign"] if setting.infer else by_message if setting.centre else None
-    distance = sought(setting, seen, gradient, dealt, x.shape, classes, seed, label)
-    found = reconstruct(
-        distance, dummies(x.shape, classes, effort.restarts, seed, number), effort, lambda z: mse(z, x)
-    )
+    distance, label = seek(seen, client.initial.w, said)
+    classes = client.initial.w["head.weight"].shape[0]
+    start = dummies(x.shape, classes, effort.restarts, seed, number)
+    found = reconstruct(distance, start, effort, lambda z: mse(z, x))
     said["attack"] = found.label if label is None else label
     return AttackOutcome(found, x, y, said)
-
-
-def sought(
-    setting: Setting,
-    seen: Observed,
-    gradient: Params,
-    dealt: Params,
-    shape: Sequence[int],
-    classes: int,
-    seed: int,
-    label: int | None,
-) -> Distance:
-    """Return the distance that the attacker minimises.
-
-    `dealt` holds all weights before round 0. Only settings with the head "dealt" use it.
-    """
-    own = _guess(setting, shape, classes, seed)
-    if setting.centre:
-        sent = next(wire for wire in seen.upload.slots.values() if isinstance(wire, ClassSums))
-        return feature_distance(own.body, seen.upload.w, sent.total.sum(0) / sent.count.sum())
-    base = {name: t.detach() for name, t in own.named_parameters()} if setting.head == "random" else {}
-    known = dealt.tensors if setting.head == "dealt" else {}
-    return gradient_distance(own, Params({**base, **known, **seen.broadcast.w.tensors}), gradient, label)
 
 
 def summary(outcomes: Sequence[AttackOutcome], marks: Sequence[int] = MARKS) -> dict[str, float]:
@@ -395,14 +273,21 @@ def leakage(
     data = load_dataset(config.data.dataset, config.data.root)
     if data.x.ndim != 4:
         raise UsageError(f"{config.data.dataset} holds no images; leakage is measured on images")
-    model = model_name(config.model.name)
-    named = method_name(config.method)
-    setting = Setting("own", named, config.args, model=model, model_args=network_args(config))
     chosen = chosen_images(torch.from_numpy(data.y), images, config.seed)
     x = prepare_inputs(data.x[chosen], data.transform_in("plain"), data.max_value)
     effort = Effort(iterations=iterations, restarts=restarts)
+    method = build_method(method_name(config.method), config.args)
+    network, args, seed = model_name(config.model.name), network_args(config), config.seed
+    client, own = (
+        build(network, x.shape[1:], data.num_classes, seeds.seed(seed, purpose), **args)
+        for purpose in ("weights", "attack")
+    )
+
+    def seek(seen: Observed, dealt: Params, said: Mapping[str, int]) -> tuple[Distance, None]:
+        return gradient_distance(own, seen.broadcast.w, seen.gradient()), None
+
     found = [
-        attack(setting, image, int(data.y[place]), data.num_classes, number, config.seed, effort)
+        attacked(method, client, image, int(data.y[place]), number, seed, effort, seek)
         for number, (image, place) in enumerate(zip(x, chosen, strict=True))
     ]
     return summary(found, [mark for mark in MARKS if mark <= iterations])

@@ -1,7 +1,7 @@
 """What a server can read from gradients: MpFedcon's Fig. 10, and the defendability of its Table 4.
 
-See docs/papers/mpfedcon.md §5. In the rows of values, the panel is the data set and the series a setting of
-raffed/attacks/protocol.py. The metric `trace` is the median MSE over images at each iteration, and x = 0 has
+See docs/papers/mpfedcon.md §5. In the rows of values, the panel is the data set and the series one of the
+settings below. The metric `trace` is the median MSE over images at each iteration, and x = 0 has
 the metrics of `attacks.protocol.summary`. Images are the originals and what each attack of Fig. 10
 reconstructed, clamped to [0, 1].
 
@@ -18,33 +18,118 @@ import multiprocessing
 import os
 import signal
 import statistics
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from threading import Thread
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
-from raffed.attacks.leakage import Effort
-from raffed.attacks.protocol import (
-    FIGURE_10,
-    MARKS,
-    TABLE_4,
-    AttackOutcome,
-    Setting,
-    attack,
-    chosen_images,
-    summary,
-)
+from raffed import Params
+from raffed.attacks.leakage import Distance, Effort, feature_distance, gradient_distance
+from raffed.attacks.protocol import MARKS, AttackOutcome, Observed, attacked, chosen_images, summary
+from raffed.core import seeds
 from raffed.data.datasets import load_dataset
 from raffed.data.transforms import prepare_images, transform_for
+from raffed.methods import build_method
+from raffed.models import build
 from raffed.runtime.machine import usable_cores
 from raffed.tables.studies import Work
 
 from .record import Recorder
 
+if TYPE_CHECKING:
+    from raffed.models.net import Net
+
 SHOWN = 6  # number of images in the picture
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One attack: who made the upload, and what the attacker knows.
+
+    Attributes:
+        name: Its name.
+        method, args: What the client runs.
+        cl: Number of fully connected layers of the client's network, 1 to 3.
+        at: Number of fully connected layers that the attacker assumes. An attacker with the head has `cl`.
+        head: How the attacker knows the head. With "sent", the head's weights travel. With "dealt", they are
+            those that the server sent before round 0 (a control, and a real attack until they have been
+            trained). With "random", the attacker draws them.
+        infer: Whether the label comes from the sign rule (iDLG) and is not optimised.
+        centre: Whether the representation that MpFedcon sends of the class is matched, instead of the
+            gradient. It needs one layer; with more, what is sent lies behind the private projection.
+    """
+
+    name: str
+    method: str = "fedavg"
+    args: Mapping[str, float | str] = field(default_factory=dict)
+    cl: int = 1
+    at: int = 1
+    head: Literal["sent", "dealt", "random"] = "sent"
+    infer: bool = False
+    centre: bool = False
+
+
+def victim(shape: Sequence[int], classes: int, seed: int, layers: int) -> Net:
+    """Return the sigmoid LeNet with `layers` fully connected layers.
+
+    Its convolutions are the same for every number of layers.
+    """
+    value = seeds.seed(seed, "weights")
+    net = build("lenet_dlg", shape, classes, value, fc_layers=layers)
+    if layers > 1:
+        convolutions = build("lenet_dlg", shape, classes, value).body.get_submodule("encoder")
+        net.body.get_submodule("encoder").load_state_dict(convolutions.state_dict())
+    return net
+
+
+def attack(
+    setting: Setting, x: Tensor, y: int, classes: int, number: int, seed: int, effort: Effort
+) -> AttackOutcome:
+    """Let a client take its step on the image x [C, H, W] with label y, and attack what was sent."""
+    own = build("lenet_dlg", x.shape, classes, seeds.seed(seed, "attack"), fc_layers=setting.at)
+
+    def seek(seen: Observed, dealt: Params, said: Mapping[str, int]) -> tuple[Distance, int | None]:
+        label = said["sign"] if setting.infer else said.get("message") if setting.centre else None
+        if setting.centre:
+            sent: Any = next(wire for wire in seen.upload.slots.values() if hasattr(wire, "total"))
+            return feature_distance(own.body, seen.upload.w, sent.total.sum(0) / sent.count.sum()), label
+        guess = {name: t.detach() for name, t in own.named_parameters()} if setting.head == "random" else {}
+        known = dealt.tensors if setting.head == "dealt" else {}
+        weights = Params({**guess, **known, **seen.broadcast.w.tensors})
+        return gradient_distance(own, weights, seen.gradient(), label), label
+
+    client = victim(x.shape, classes, seed, setting.cl)
+    return attacked(build_method(setting.method, setting.args), client, x, y, number, seed, effort, seek)
+
+
+PAIRS = ((1, 1), (1, 2), (2, 1), (2, 2), (3, 3))  # cl/at; the paper does not list the pairs of its figure
+SIZES = (1e-4, 1e-2)
+ONE_STEP = {"head_epochs": 0.0}  # one gradient at the current weights, as in the paper's attack
+FIGURE_10 = (
+    Setting("DLG"),
+    Setting("iDLG", infer=True),
+    Setting("known_head", "mpfedcon", ONE_STEP, head="dealt"),
+    Setting("head trained since", "mpfedcon", {"head_epochs": 10.0}, head="dealt"),
+    *(Setting(f"MpFedcon {cl}/{at}", "mpfedcon", ONE_STEP, cl, at, "random") for cl, at in PAIRS),
+    Setting("centre", "mpfedcon", ONE_STEP, head="random", centre=True),
+)
+
+
+def noise_name(kind: str, size: float, meaning: str) -> str:
+    """Return the name of a noise, such as "Gaussian 1e-4 (variance)"."""
+    return f"{kind.capitalize()} {size:.0e} ({meaning})".replace("e-0", "e-")
+
+
+TABLE_4 = tuple(
+    Setting(noise_name(kind, size, meaning), "noisygrad", {"kind": kind, "size": size, "meaning": meaning})
+    for meaning in ("variance", "scale")
+    for kind in ("gaussian", "laplace")
+    for size in SIZES
+)
 
 
 @dataclass(frozen=True)

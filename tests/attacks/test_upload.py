@@ -7,8 +7,9 @@ import pickle
 
 import pytest
 import torch
+from raffed.reproductions.studies.leakage import victim
 
-from raffed.attacks.protocol import Observed, observed, victim
+from raffed.attacks.protocol import Observed, observed
 from raffed.core.training.network import Network
 from raffed.errors import UsageError
 from raffed.methods import build_method

@@ -11,10 +11,9 @@ import time
 import psutil
 import pytest
 import torch
-from raffed.reproductions.studies.leakage import carried_out
+from raffed.reproductions.studies.leakage import FIGURE_10, carried_out
 
 from raffed.attacks.leakage import Effort
-from raffed.attacks.protocol import FIGURE_10
 
 IMAGE = torch.linspace(0, 1, 64).reshape(1, 8, 8)
 TASKS = [
