@@ -4,11 +4,9 @@ use Ray.
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from raffed.config.validation import Json
 from raffed.errors import RunFolderError, UsageError, writing
@@ -28,9 +26,6 @@ from raffed.results.sweep_file import (
 from raffed.runs.folder_place import Place
 from raffed.search.request import FINISHED, PROTOCOLS, MethodSettings, Request
 from raffed.search.trials import Trial, trial_name
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def stored_request(path: Path) -> Request:
@@ -164,19 +159,10 @@ def settings_of(about: MethodRecord) -> MethodSettings | None:
     return dict(chosen["settings"]) if chosen else None
 
 
-# The trials of a method as tables in Parquet: one row a trial, and all their metric rows.
+# The metric rows of all trials of a method as one table in Parquet.
 
 
 ROWS_FILE = "trial_rows.parquet"  # metric rows of all trials
-TRIALS_FILE = "trials.parquet"  # one row a trial
-TRIAL_COLUMNS = {
-    "number": "int64",
-    "trial": "string",
-    "state": "string",
-    "score": "double",
-    "rounds": "int64",
-    "seconds": "double",
-}
 
 
 def write_rows(folder: SweepFolder, method: str, trials: Sequence[Trial]) -> Path | None:
@@ -207,37 +193,3 @@ def write_rows(folder: SweepFolder, method: str, trials: Sequence[Trial]) -> Pat
     with replacing(path) as temp:
         pq.write_table(pa.concat_tables(tables).unify_dictionaries(), temp, compression="zstd")
     return path
-
-
-def write_trials(folder: SweepFolder, method: str, trials: Sequence[Trial]) -> Path | None:
-    """Write one row for each trial of a method into a Parquet file.
-
-    The columns are number, trial, state, score (a fraction, null unless finished), rounds, seconds, and one
-    for each argument that was searched.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from raffed.results.files import replacing
-
-    if not trials:
-        return None
-    axes = list(dict.fromkeys(name for trial in trials for name in trial.settings))
-    rows = [{**trial.as_dict(), "trial": trial.name} for trial in trials]
-    table = pa.Table.from_pylist(rows, pa.schema(TRIAL_COLUMNS))
-    for axis in axes:
-        table = table.append_column(axis, _column([trial.settings.get(axis) for trial in trials]))
-    path = folder.of(method) / TRIALS_FILE
-    with replacing(path) as temp:
-        pq.write_table(table, temp, compression="zstd")
-    return path
-
-
-def _column(values: Sequence[Json]) -> pa.Array[pa.Scalar[pa.DataType]]:
-    """Return values as a column: of their own type if they share one, else as JSON text."""
-    import pyarrow as pa
-
-    if not any(isinstance(value, list | dict) for value in values):
-        with contextlib.suppress(pa.ArrowInvalid, pa.ArrowTypeError):
-            return pa.array(values)
-    return pa.array([None if value is None else json.dumps(value) for value in values], pa.string())

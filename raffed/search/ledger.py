@@ -76,16 +76,12 @@ class Halving(ASHAScheduler):
         return decision
 
 
-def continuous(axes: Axes) -> dict[str, Domain]:
-    """Return the ranges that axes span.
+def domain_of(axis: Axis) -> Domain:
+    """Return the range that an axis spans.
 
     A list of values spans a range that is log-uniform if all are positive floats and spread by a factor of 10
     or more. It is uniform for other floats. Every other list is a choice among its values.
     """
-    return {name: _domain(axis) for name, axis in axes.items()}
-
-
-def _domain(axis: Axis) -> Domain:
     if isinstance(axis, NumberRange):
         return _range(axis.low, axis.high, axis.log, axis.whole)
     if not is_drawn(axis):
@@ -122,14 +118,16 @@ def optuna_search(axes: Axes, seed: int, before: Sequence[Trial]) -> Searcher:
     logging.getLogger("optuna").setLevel(logging.WARNING)  # it would print that it made a study
     try:
         search = OptunaSearch(
-            OptunaSearch.convert_search_space({TRIAL: continuous(axes)}),
+            OptunaSearch.convert_search_space({TRIAL: {name: domain_of(axes[name]) for name in axes}}),
             metric=SCORE,
             mode="max",
             points_to_evaluate=waiting or None,
             seed=seed + len(ended),
         )
         for trial in ended:
-            search.add_evaluated_point(_as_point(trial), _last_score(trial), error=trial.diverged)
+            last = trial.reports[-1][1] if trial.reports else trial.score
+            told = -1.0 if math.isnan(last) else last
+            search.add_evaluated_point(_as_point(trial), told, error=trial.diverged)
     except ValueError as error:
         raise UsageError(f"a trial of the search has settings outside of its ranges ({error})") from error
     return search
@@ -138,12 +136,6 @@ def optuna_search(axes: Axes, seed: int, before: Sequence[Trial]) -> Searcher:
 def _as_point(trial: Trial) -> dict[str, Json]:
     """Return the settings of a trial with the names that Tune gives to what is below TRIAL."""
     return {f"{TRIAL}/{name}": value for name, value in trial.settings.items()}
-
-
-def _last_score(trial: Trial) -> float:
-    """Return the score of a trial as it last reported it, where NaN is -1."""
-    value = trial.reports[-1][1] if trial.reports else trial.score
-    return -1.0 if math.isnan(value) else value
 
 
 def known_trials(

@@ -5,7 +5,6 @@ The files of a sweep:
     OUT/sweep.json                  the request, every trial with settings, state, score and cost, the choices
                                     and the final runs
     OUT/METHOD/trials/SETTINGS/     the run of each trial (raffed/runs/folder.py)
-    OUT/METHOD/trials.parquet       one row a trial: state, score, rounds, seconds, a column for each argument
     OUT/METHOD/trial_rows.parquet   the metric rows of all trials, with the columns trial and settings
     OUT/METHOD/final/seed-N/        the chosen setting, run again with a seed that tuning never saw
     OUT/METHOD/damaged/NAME/        unreadable runs of trials, which were run again
@@ -191,8 +190,14 @@ class Request:
 
     def same(self, other: Request) -> bool:
         """Return whether both ask for the same results, wherever the data are and the trials run."""
-        mine, theirs = (replace(request, base=_anywhere(request.base)) for request in (self, other))
-        return mine.as_dict() == theirs.as_dict()
+
+        def described(request: Request) -> dict[str, Json]:
+            base = request.base
+            runtime = replace(base.runtime, gpu_fraction=1.0 if base.runtime.gpu_fraction else 0.0)
+            base = replace(base, data=replace(base.data, root=None, download=False), runtime=runtime)
+            return replace(request, base=base).as_dict()
+
+        return described(self) == described(other)
 
     def config(self, method: str, settings: Mapping[str, Value], seed: int | None = None) -> RunConfig:
         """Return the run of a trial. With a `seed`, return the final run of a chosen setting.
@@ -228,12 +233,6 @@ def _deciding(runtime: Runtime) -> dict[str, Json]:
     """
     deciding: dict[str, Json] = {"threads": runtime.threads, "gpu_fraction": runtime.gpu_fraction}
     return {name: value for name, value in deciding.items() if value != getattr(Runtime(), name)}
-
-
-def _anywhere(base: RunConfig) -> RunConfig:
-    """Return the same run without the place of its data and with any share of a GPU."""
-    runtime = replace(base.runtime, gpu_fraction=1.0 if base.runtime.gpu_fraction else 0.0)
-    return replace(base, data=replace(base.data, root=None, download=False), runtime=runtime)
 
 
 def check_section(name: str) -> None:

@@ -12,9 +12,9 @@ import os
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from raffed.config.run import RunConfig
 from raffed.config.validation import Json
@@ -195,18 +195,12 @@ class Trial:
 
     def as_dict(self) -> TrialRecord:
         """Return plain JSON, with null for a missing score, and reports only if there are any."""
-        record = TrialRecord(
-            number=self.number,
-            name=self.name,
-            settings=self.settings,
-            state=self.state,
-            rounds=self.rounds,
-            seconds=self.seconds,
-            score=None if math.isnan(self.score) else self.score,
-            error=self.error,
-        )
-        if self.reports:
-            record["reports"] = [[number, value] for number, value in self.reports]
+        known: Any = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "warnings"}
+        known |= {"score": None if math.isnan(self.score) else self.score}
+        known |= {"reports": [list(pair) for pair in self.reports]}
+        if not self.reports:
+            del known["reports"]
+        record: TrialRecord = known
         return record
 
     @staticmethod

@@ -117,7 +117,7 @@ def test_nothing_of_tune_s_is_left_in_the_folder_of_a_sweep(swept: Path) -> None
     names = {path.name for path in swept.rglob("*")}
     assert not {name for name in names if name.endswith(".pkl") or "state-" in name}
     left = {path.name for path in (swept / "fedmr").iterdir()}
-    assert left == {"trials", "final", "trials.parquet", "trial_rows.parquet"}
+    assert left == {"trials", "final", "trial_rows.parquet"}
 
 
 def test_data_are_not_downloaded_because_a_folder_says_so(swept: Path, tmp_path: Path, cli: Cli) -> None:

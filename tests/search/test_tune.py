@@ -50,7 +50,7 @@ def test_the_chosen_setting_is_the_best_on_validation_data_and_ran_again_with_tw
             assert asked["local"]["lr"] == 0.05
 
 
-def test_the_rows_of_all_trials_are_in_one_file_and_the_trials_are_one_row_each(swept: Path) -> None:
+def test_the_rows_of_all_trials_are_in_one_file(swept: Path) -> None:
     table = pq.read_table(swept / "fedmr" / "trial_rows.parquet")
     assert table.column_names == [*SCHEMA.names, "trial", "settings"]
     rows = table.to_pandas()
@@ -60,11 +60,6 @@ def test_the_rows_of_all_trials_are_in_one_file_and_the_trials_are_one_row_each(
     assert len(mine) == read_metrics(swept / "fedmr" / "trials" / name).num_rows
     assert set(mine["round"]) == {1, 2}
     about = read_sweep(swept)["methods"]["fedmr"]
-    known = ("number", "state", "score", "rounds", "seconds")
-    for row, one in zip(
-        pq.read_table(swept / "fedmr" / "trials.parquet").to_pylist(), about["trials"], strict=True
-    ):
-        assert row == {"trial": one["name"], **{name: one[name] for name in known}, **one["settings"]}
     assert (about["cost"]["trials"], about["cost"]["rounds"]) == (
         4,
         sum(t["rounds"] for t in about["trials"]),
