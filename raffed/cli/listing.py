@@ -229,14 +229,13 @@ def models(name: str | None = None) -> None:
     rows = {
         key: (
             key,
-            info.title,
             " ".join("x".join(map(str, shape)) for shape in info.in_shapes),
             info.layers,
             info.source,
         )
         for key, info in MODELS.items()
     }
-    titles = ("name", "network", "inputs in papers", "layers (C: classes)", "source")
+    titles = ("name", "inputs in papers", "layers (C: classes)", "source")
     if name is None:
         show(titles, rows.values())
         show_installed(GROUP, MODELS, "--model")

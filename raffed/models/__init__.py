@@ -15,9 +15,7 @@ to MODELS in catalogue.py.
 
 from __future__ import annotations
 
-import ast
 import operator
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -224,12 +222,6 @@ def _divided(name: str, args: Mapping[str, Value]) -> tuple[dict[str, Value], di
     )
 
 
-def accepted_args(name: str) -> dict[str, Value]:
-    """Return the keywords of `build(name, ...)` with their defaults. Deprecated: use `declared_args`."""
-    warnings.warn("accepted_args is now declared_args", DeprecationWarning, stacklevel=2)
-    return {key: ast.literal_eval(one.default) for key, one in declared_args(name).items()}
-
-
 def _plain(number: int) -> int:
     """Return Python's int for NumPy's. What is not an integer stays, and is refused by the check."""
     whole = hasattr(number, "__index__") and not isinstance(number, bool)
@@ -241,7 +233,6 @@ __all__ = [
     "Factory",
     "ModelInfo",
     "Shape",
-    "accepted_args",
     "build",
     "build_for",
     "check_args",

@@ -58,7 +58,6 @@ class ModelInfo:
     """What `raffed models` prints about one network, and where its factory, which has its name, lives."""
 
     name: str
-    title: str
     layers: str  # one line, input to head; C is the number of classes
     in_shapes: tuple[Shape, ...]  # channels, height, width of the papers' inputs; the first is the default
     source: str
@@ -106,7 +105,6 @@ MODELS: dict[str, ModelInfo] = {
     for info in (
         ModelInfo(
             "cnn5",
-            "5-layer CNN with projection",
             (
                 "conv5 64, ReLU, max-pool, conv5 64, ReLU, max-pool, flatten 1600, 120 ReLU, 64 ReLU | 64 ReLU, "  # noqa: E501
                 "256, C"
@@ -117,7 +115,6 @@ MODELS: dict[str, ModelInfo] = {
         ),
         ModelInfo(
             "cnn_mcmahan",
-            "CNN of the paper of FedAvg",
             "conv5 32, ReLU, max-pool, conv5 64, ReLU, max-pool (padded), flatten 3136, 512 ReLU, C",
             ((1, 28, 28), (3, 32, 32)),
             "McMahan et al. 2017",
@@ -125,7 +122,6 @@ MODELS: dict[str, ModelInfo] = {
         ),
         ModelInfo(
             "cnn_pfl",
-            "CNN of pfl-research",
             "conv3 32, ReLU, conv3 64, ReLU, max-pool, dropout 0.25, flatten 12544, 128 ReLU, dropout 0.5, C",
             ((3, 32, 32), (1, 28, 28)),
             "pfl-research (NeurIPS 2024)",
@@ -133,7 +129,6 @@ MODELS: dict[str, ModelInfo] = {
         ),
         ModelInfo(
             "cnn_pfllib",
-            "CNN of PFLlib's leaderboard",
             "conv5 32, ReLU, max-pool, conv5 64, ReLU, max-pool, flatten 1024, 512 ReLU, C",
             ((1, 28, 28), (3, 32, 32)),
             "PFLlib (JMLR 2025); GPFL",
@@ -141,7 +136,6 @@ MODELS: dict[str, ModelInfo] = {
         ),
         ModelInfo(
             "efficientnet_b0",
-            "EfficientNet-B0 + 640",
             "torchvision's B0 features, global mean, dropout 0.2, 640 ReLU, C",
             ((3, 200, 200),),
             f"{_FEDMR}; FLamby",
@@ -149,7 +143,6 @@ MODELS: dict[str, ModelInfo] = {
         ),
         ModelInfo(
             "femnist_cnn",
-            "CNN for handwritten characters",
             "conv5 32, ReLU, max-pool, conv5 64, ReLU, mean-pool to 4x4, flatten 1024, C",
             ((1, 28, 28),),
             f"{_MAP}, code",
@@ -157,7 +150,6 @@ MODELS: dict[str, ModelInfo] = {
         ),
         ModelInfo(
             "lenet",
-            "LeNet-5",
             "conv5 6, ReLU, max-pool, conv5 16, ReLU, max-pool, flatten 400, 120 ReLU, 84 ReLU, C",
             ((1, 32, 32), (1, 28, 28), (3, 32, 32)),
             f"{_MAP}; LeCun et al. 1998",
@@ -165,7 +157,6 @@ MODELS: dict[str, ModelInfo] = {
         ),
         ModelInfo(
             "lenet_2d",
-            "LeNet-2d",
             "lenet, 84 ReLU, 2, C (relu: ReLU on the 2-d feature)",
             ((1, 32, 32), (1, 28, 28)),
             f"{_MAP}, Figs. 5 and 8",
@@ -173,7 +164,6 @@ MODELS: dict[str, ModelInfo] = {
         ),
         ModelInfo(
             "lenet_authors",
-            "LeNet of MAP's code",
             "conv5 16, ReLU, max-pool, conv5 16, ReLU, max-pool, flatten 400 (256 on 28x28), C",
             ((1, 32, 32), (1, 28, 28)),
             f"{_MAP}, code",
@@ -181,7 +171,6 @@ MODELS: dict[str, ModelInfo] = {
         ),
         ModelInfo(
             "lenet_dlg",
-            "LeNet of gradient leakage",
             "3 times conv5 12, sigmoid (strides 2, 2, 1), flatten 768, C (fc_layers: 1 to 3)",
             ((3, 32, 32),),
             f"{_MPFEDCON}; Zhu et al. 2019",
@@ -189,7 +178,6 @@ MODELS: dict[str, ModelInfo] = {
         ),
         ModelInfo(
             "linear",
-            "Linear classifier",
             "flatten, C (sigmoid: a sigmoid before the cross-entropy)",
             ((1, 28, 28), (1, 8, 8)),
             "Li et al. 2020, FedProx; FedML; FLUTE",
@@ -197,7 +185,6 @@ MODELS: dict[str, ModelInfo] = {
         ),
         ModelInfo(
             "mlp",
-            "Small MLP",
             "flatten, 64 ReLU, 64 ReLU, C (widths: hidden)",
             ((1, 8, 8),),
             "raffed, for tests and tiny images",
@@ -205,7 +192,6 @@ MODELS: dict[str, ModelInfo] = {
         ),
         ModelInfo(
             "mlp5",
-            "MLP with projection",
             "flatten, 512 ReLU, 256 ReLU | 256 ReLU, 256, C",
             ((1, 28, 28),),
             _MPFEDCON,
@@ -213,7 +199,6 @@ MODELS: dict[str, ModelInfo] = {
         ),
         ModelInfo(
             "mlpnet",
-            "MLPNet",
             "flatten 1024, 512 ReLU, 512 ReLU, C (widths: hidden)",
             ((1, 32, 32), (1, 28, 28)),
             _MAP,
@@ -221,7 +206,6 @@ MODELS: dict[str, ModelInfo] = {
         ),
         ModelInfo(
             "mlpnet_authors",
-            "MLPNet of MAP's code",
             "flatten 784, 1024 ReLU, 1024 ReLU, 128 ReLU, C",
             ((1, 28, 28), (1, 32, 32)),
             f"{_MAP}, code",
@@ -229,7 +213,6 @@ MODELS: dict[str, ModelInfo] = {
         ),
         ModelInfo(
             "mobilenet_v2",
-            "MobileNetV2, small-image stem",
             "conv3 32, 17 inverted residuals 16 to 320, conv1 1280 (BN, ReLU after each), global mean, C",
             ((3, 32, 32),),
             "Sandler et al. 2018; FedVLS",
@@ -237,7 +220,6 @@ MODELS: dict[str, ModelInfo] = {
         ),
         ModelInfo(
             "resnet18",
-            "ResNet-18, small-image stem",
             "conv3 64, BN, ReLU, 4 stages of 2 basic blocks 64/128/256/512, global mean, C",
             ((3, 32, 32), (1, 28, 28)),
             f"{_FEDMR}; GLDP; MOON's code",
@@ -245,7 +227,6 @@ MODELS: dict[str, ModelInfo] = {
         ),
         ModelInfo(
             "resnet18_gn",
-            "ResNet-18 with GroupNorm",
             "resnet18 with GroupNorm instead of BN (groups: 2)",
             ((3, 32, 32), (1, 28, 28)),
             "Hsieh et al. 2020; Reddi et al. 2021",
@@ -253,7 +234,6 @@ MODELS: dict[str, ModelInfo] = {
         ),
         ModelInfo(
             "resnet20",
-            "ResNet-20",
             "conv3 16, BN, ReLU, 3 stages of 3 basic blocks 16/32/64, global mean, C",
             ((3, 32, 32),),
             f"{_MAP}, code",
@@ -261,7 +241,6 @@ MODELS: dict[str, ModelInfo] = {
         ),
         ModelInfo(
             "resnet56",
-            "ResNet-56",
             "conv3 16, BN, ReLU, 3 stages of 9 basic blocks 16/32/64, global mean, C",
             ((3, 32, 32),),
             f"{_MAP}, code",
@@ -269,7 +248,6 @@ MODELS: dict[str, ModelInfo] = {
         ),
         ModelInfo(
             "resnet8",
-            "ResNet-8, small-image stem",
             "conv3 16, BN, ReLU, 3 stages of 1 basic block 16/32/64, global mean, C",
             ((1, 8, 8), (1, 28, 28), (3, 32, 32)),
             "raffed, a BatchNorm stand-in for resnet18 on a CPU",
@@ -277,7 +255,6 @@ MODELS: dict[str, ModelInfo] = {
         ),
         ModelInfo(
             "simplecnn",
-            "SimpleCNN",
             "conv5 6, ReLU, max-pool, conv5 16, ReLU, max-pool, flatten, 120 ReLU, 84 ReLU, C",
             ((3, 32, 32), (1, 28, 28)),
             f"{_FEDMR}, code",
@@ -285,7 +262,6 @@ MODELS: dict[str, ModelInfo] = {
         ),
         ModelInfo(
             "tfcnn",
-            "TFCNN",
             "conv3 32, ReLU, max-pool, conv3 64, ReLU, max-pool, conv3 64, ReLU, max-pool, flatten 1024, C",
             ((3, 32, 32),),
             f"{_MAP}, code",
@@ -293,7 +269,6 @@ MODELS: dict[str, ModelInfo] = {
         ),
         ModelInfo(
             "vgg11",
-            "VGG11",
             "conv3 64 M 128 M 256 256 M 512 512 M 512 512 M (ReLU after each; M: max-pool), flatten 512, C",
             ((3, 32, 32),),
             f"{_MAP}, code",
@@ -301,7 +276,6 @@ MODELS: dict[str, ModelInfo] = {
         ),
         ModelInfo(
             "vgg11_bn",
-            "VGG11-BN",
             "vgg11 with BN after each convolution",
             ((3, 32, 32),),
             f"{_MAP}, code",
@@ -309,7 +283,6 @@ MODELS: dict[str, ModelInfo] = {
         ),
         ModelInfo(
             "vgg11_dropout",
-            "VGG11 with dropout",
             "vgg11 up to flatten 512, then twice dropout 0.5, 512 ReLU, and C",
             ((3, 32, 32),),
             "Wang et al. 2020, FedNova, in Flower",
@@ -317,7 +290,6 @@ MODELS: dict[str, ModelInfo] = {
         ),
         ModelInfo(
             "vgg16_bn",
-            "VGG16-BN",
             (
                 "conv3 64 64 M 128 128 M 256x3 M 512x3 M 512x3 M (BN, ReLU after each; M: max-pool), flatten "
                 "512, C"
@@ -328,7 +300,6 @@ MODELS: dict[str, ModelInfo] = {
         ),
         ModelInfo(
             "vgg8",
-            "VGG8",
             "conv3 64 M 128 M 256 M 512 M 512 M (ReLU after each; M: max-pool), flatten 512, C",
             ((3, 32, 32),),
             f"{_MAP}, code",
@@ -336,7 +307,6 @@ MODELS: dict[str, ModelInfo] = {
         ),
         ModelInfo(
             "vgg8_bn",
-            "VGG8-BN",
             "vgg8 with BN after each convolution",
             ((3, 32, 32),),
             f"{_MAP}, code",
@@ -344,7 +314,6 @@ MODELS: dict[str, ModelInfo] = {
         ),
         ModelInfo(
             "wrn28",
-            "WRN-28-10",
             (
                 "conv3 16, 3 stages of 4 wide blocks 160/320/640 (dropout 0.3), BN, ReLU, global mean, C "
                 "(widen: 10)"

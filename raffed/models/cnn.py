@@ -23,7 +23,16 @@ from raffed.models.catalogue import (
     Norm,
     NormPlace,
 )
-from raffed.models.net import Dropout, GridMean, Net, init_map, refuse_shape, with_norm, with_projection
+from raffed.models.net import (
+    Dropout,
+    GridMean,
+    Net,
+    check_side,
+    init_map,
+    refuse_shape,
+    with_norm,
+    with_projection,
+)
 
 
 @checked
@@ -116,8 +125,7 @@ def lenet_authors(in_shape: ImageShape, num_classes: Classes, *, head_bias: Head
         UsageError: The network does not take images of this shape.
     """
     channels, height, width = in_shape
-    if min(height, width) < 16:
-        raise refuse_shape("lenet_authors", in_shape, "KxHxW with H and W of at least 16")
+    check_side("lenet_authors", in_shape, 16)
     left_h, left_w = (((side - 4) // 2 - 4) // 2 for side in (height, width))
     layers: OrderedDict[str, nn.Module] = OrderedDict(
         conv1=nn.Conv2d(channels, 16, 5),
@@ -160,8 +168,7 @@ def simplecnn(
             is none.
     """
     channels, height, width = in_shape
-    if min(height, width) < 16:
-        raise refuse_shape("simplecnn", in_shape, "KxHxW with H and W of at least 16")
+    check_side("simplecnn", in_shape, 16)
     left_h, left_w = (((side - 4) // 2 - 4) // 2 for side in (height, width))
     body = _lenet_body(channels, 16 * left_h * left_w, padding=0)
     net = with_norm(Net(body, nn.Linear(84, num_classes, bias=head_bias)), "simplecnn", norm, norm_place)
@@ -187,8 +194,7 @@ def tfcnn(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBias = F
         UsageError: The network does not take images of this shape.
     """
     channels, height, width = in_shape
-    if min(height, width) < 8:
-        raise refuse_shape("tfcnn", in_shape, "KxHxW with H and W of at least 8")
+    check_side("tfcnn", in_shape, 8)
     layers: OrderedDict[str, nn.Module] = OrderedDict()
     for i, (k_in, k_out) in enumerate(((channels, 32), (32, 64), (64, 64)), start=1):
         layers[f"conv{i}"] = nn.Conv2d(k_in, k_out, 3, padding=1)
@@ -218,11 +224,9 @@ def femnist_cnn(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBi
     Raises:
         UsageError: The network does not take images of this shape.
     """
-    channels, height, width = in_shape
-    if min(height, width) < 8:
-        raise refuse_shape("femnist_cnn", in_shape, "KxHxW with H and W of at least 8")
+    check_side("femnist_cnn", in_shape, 8)
     layers: OrderedDict[str, nn.Module] = OrderedDict(
-        conv1=nn.Conv2d(channels, 32, 5, padding=2),
+        conv1=nn.Conv2d(in_shape[0], 32, 5, padding=2),
         relu1=nn.ReLU(),
         pool1=nn.MaxPool2d(2),
         conv2=nn.Conv2d(32, 64, 5, padding=2),
@@ -329,8 +333,7 @@ def cnn_pfllib(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBia
     Raises:
         UsageError: The network does not take images of this shape.
     """
-    if min(in_shape[1:]) < 16:
-        raise refuse_shape("cnn_pfllib", in_shape, "KxHxW with H and W of at least 16")
+    check_side("cnn_pfllib", in_shape, 16)
     return _two_convolutions(in_shape, num_classes, head_bias, 0, 0)
 
 
@@ -358,8 +361,7 @@ def cnn_pfl(
         UsageError: The network does not take images of this shape.
     """
     channels, height, width = in_shape
-    if min(height, width) < 6:
-        raise refuse_shape("cnn_pfl", in_shape, "KxHxW with H and W of at least 6")
+    check_side("cnn_pfl", in_shape, 6)
     layers: OrderedDict[str, nn.Module] = OrderedDict(
         conv1=nn.Conv2d(channels, 32, 3),
         relu1=nn.ReLU(),
@@ -411,8 +413,7 @@ def cnn_mcmahan(
     Raises:
         UsageError: The network does not take images of this shape.
     """
-    if min(in_shape[1:]) < 4:
-        raise refuse_shape("cnn_mcmahan", in_shape, "KxHxW with H and W of at least 4")
+    check_side("cnn_mcmahan", in_shape, 4)
     return _two_convolutions(in_shape, num_classes, head_bias, *PADDING[padding])
 
 

@@ -25,7 +25,7 @@ from raffed.models.catalogue import (
     NormPlace,
     ProjectionHidden,
 )
-from raffed.models.net import Net, check_projection, init_map, refuse_shape, with_norm, with_projection
+from raffed.models.net import Net, check_side, init_map, with_norm, with_projection
 
 
 @checked
@@ -58,7 +58,6 @@ def mlp(
         UsageError: The hidden layer of a projection has a width, and there is no projection; or the place of
             a norm is given, and there is none.
     """
-    check_projection("mlp", projection, projection_hidden)
     net = with_norm(_stack(in_shape, num_classes, hidden, head_bias), "mlp", norm, norm_place)
     return with_projection(net, projection, projection_hidden)
 
@@ -149,8 +148,7 @@ def cnn5(
         UsageError: The network does not take images of this shape.
     """
     first, second = channels
-    if min(in_shape[1:]) < 16:
-        raise refuse_shape("cnn5", in_shape, "KxHxW with H and W of at least 16")
+    check_side("cnn5", in_shape, 16)
     left_h, left_w = (((side - 4) // 2 - 4) // 2 for side in in_shape[1:])
     layers: OrderedDict[str, nn.Module] = OrderedDict(
         conv1=nn.Conv2d(in_shape[0], first, 5),
@@ -216,8 +214,7 @@ def lenet_dlg(
     Raises:
         UsageError: The network does not take images of this shape.
     """
-    if min(in_shape[1:]) < 2:
-        raise refuse_shape("lenet_dlg", in_shape, "KxHxW with H and W of at least 2")
+    check_side("lenet_dlg", in_shape, 2)
     layers: OrderedDict[str, nn.Module] = OrderedDict()
     for i, (k_in, stride) in enumerate(((in_shape[0], 2), (12, 2), (12, 1)), start=1):
         layers[f"conv{i}"] = nn.Conv2d(k_in, 12, 5, stride, padding=2)

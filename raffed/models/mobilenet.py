@@ -18,7 +18,7 @@ from raffed.models.catalogue import (
     MoonProjection,
     ProjectionHidden,
 )
-from raffed.models.net import Dropout, GlobalMean, Net, check_projection, refuse_shape, with_projection
+from raffed.models.net import Dropout, GlobalMean, Net, check_side, refuse_shape, with_projection
 
 STAGES = (  # factor of expansion, width, number of blocks, stride of the first block
     (1, 16, 1, 1),
@@ -66,9 +66,7 @@ def mobilenet_v2(
         UsageError: The images are so small that the last map would be 1x1, where BatchNorm cannot train on a
             batch of one sample. Or the hidden layer of a projection has a width, and there is no projection.
     """
-    check_projection("mobilenet_v2", projection, projection_hidden)
-    if min(in_shape[1:]) < 9:
-        raise refuse_shape("mobilenet_v2", in_shape, "KxHxW with H and W of at least 9")
+    check_side("mobilenet_v2", in_shape, 9)
     layers: OrderedDict[str, nn.Module] = OrderedDict(
         conv1=nn.Conv2d(in_shape[0], 32, 3, padding=1, bias=False), norm1=nn.BatchNorm2d(32), relu1=nn.ReLU()
     )

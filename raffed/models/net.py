@@ -84,22 +84,21 @@ def with_projection(net: Net, width: int, hidden: int = 0) -> Net:
         net: The network without a projection.
         width: Width of the projection; 0 returns `net` as it is.
         hidden: Width of the projection's hidden layer; 0: that of the features before it.
+
+    Raises:
+        UsageError: The hidden layer has a width, and there is no projection.
     """
+    if hidden and not width:
+        raise UsageError(
+            f"projection_hidden = {hidden} has no effect without a projection; also give projection, such as "
+            "projection=256"
+        )
     if not width:
         return net
     last, head = net.feature_dim, nn.Linear(width, net.head.out_features, bias=net.head.bias is not None)
     middle = hidden or last
     layers = OrderedDict(fc1=nn.Linear(last, middle), relu=nn.ReLU(), fc2=nn.Linear(middle, width))
     return Net(nn.Sequential(OrderedDict(encoder=net.body, projection=nn.Sequential(layers))), head)
-
-
-def check_projection(name: str, width: int, hidden: int) -> None:
-    """Raise a UsageError if a projection's hidden layer has a width, and there is no projection."""
-    if hidden and not width:
-        raise UsageError(
-            f"{name}: projection_hidden = {hidden} has no effect without a projection; also give projection, "
-            "such as projection=256"
-        )
 
 
 def with_norm(net: Net, name: str, norm: str, place: str) -> Net:
@@ -139,6 +138,12 @@ def refuse_shape(name: str, in_shape: tuple[int, int, int], takes: str) -> Usage
     """Return the error for images that network `name` does not take; `takes` describes those that it does."""
     got = "x".join(map(str, in_shape))
     return UsageError(f"{name} cannot take {got} inputs (channels x height x width); it takes {takes}")
+
+
+def check_side(name: str, in_shape: tuple[int, int, int], least: int) -> None:
+    """Refuse images of which a side has fewer than `least` pixels."""
+    if min(in_shape[1:]) < least:
+        raise refuse_shape(name, in_shape, f"KxHxW with H and W of at least {least}")
 
 
 def init_map(net: nn.Module) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from raffed.config.validation import Doc, Range, checked
 from raffed.errors import UsageError
 from raffed.models.catalogue import Classes, DropoutRate, HeadBias, ImageShape, MoonProjection
-from raffed.models.net import Dropout, GlobalMean, Net, init_convs, init_map, refuse_shape, with_projection
+from raffed.models.net import Dropout, GlobalMean, Net, check_side, init_convs, init_map, with_projection
 
 Shape = tuple[int, int, int]
 Norm = Callable[[int], nn.Module]  # makes the normalisation of so many channels
@@ -43,7 +43,7 @@ def resnet18(
     Raises:
         UsageError: The images are so small that the last map would be 1x1.
     """
-    _check_side("resnet18", in_shape, 9)
+    check_side("resnet18", in_shape, 9)
     net = _resnet(in_shape[0], num_classes, widths=(64, 128, 256, 512), blocks=2, head_bias=head_bias)
     return with_projection(net, projection)
 
@@ -123,7 +123,7 @@ def resnet8(
     Raises:
         UsageError: The images are so small that the last map would be 1x1.
     """
-    _check_side("resnet8", in_shape, 8 * stem_stride)
+    check_side("resnet8", in_shape, 8 * stem_stride)
     return _resnet(
         in_shape[0], num_classes, widths=(16, 32, 64), blocks=1, head_bias=head_bias, stem_stride=stem_stride
     )
@@ -168,15 +168,10 @@ def resnet56(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBias 
 
 
 def _map_resnet(name: str, in_shape: Shape, num_classes: int, blocks: int, head_bias: bool) -> Net:
-    _check_side(name, in_shape, 8)
+    check_side(name, in_shape, 8)
     net = _resnet(in_shape[0], num_classes, widths=(16, 32, 64), blocks=blocks, head_bias=head_bias)
     init_map(net)
     return net
-
-
-def _check_side(name: str, in_shape: Shape, least: int) -> None:
-    if min(in_shape[1:]) < least:
-        raise refuse_shape(name, in_shape, f"KxHxW with H and W of at least {least}")
 
 
 def _resnet(
@@ -265,8 +260,7 @@ def wrn28(
     Raises:
         UsageError: The network does not take images of this shape.
     """
-    if min(in_shape[1:]) < 8:
-        raise refuse_shape("wrn28", in_shape, "KxHxW with H and W of at least 8")
+    check_side("wrn28", in_shape, 8)
     layers: OrderedDict[str, nn.Module] = OrderedDict(conv=nn.Conv2d(in_shape[0], 16, 3, padding=1))
     k_in = 16
     for i, k_out in enumerate((16 * widen, 32 * widen, 64 * widen), start=1):

@@ -13,7 +13,7 @@ from torch import nn
 
 from raffed.config.validation import checked
 from raffed.models.catalogue import Classes, DropoutRate, HeadBias, ImageShape
-from raffed.models.net import Dropout, Net, init_convs, init_map, refuse_shape
+from raffed.models.net import Dropout, Net, check_side, init_convs, init_map
 
 Shape = tuple[int, int, int]
 
@@ -123,8 +123,7 @@ def _convolutions(
 ) -> tuple[OrderedDict[str, nn.Module], int]:
     """Return the layers up to the flattened last map, and its width."""
     channels, height, width = in_shape
-    if min(height, width) < 32:
-        raise refuse_shape(name, in_shape, "KxHxW with H and W of at least 32")
+    check_side(name, in_shape, 32)
     layers: OrderedDict[str, nn.Module] = OrderedDict()
     conv = pool = 0
     for out in plan:

@@ -100,8 +100,8 @@ def models() -> str:
 of classes. [A model of your own](../own_model.md) says how to bring another one, and
 [torchvision's networks](../torchvision-models.md) lists those of torchvision.
 """
-    rows = [(f"[`{key}`](#{key})", one.title, one.layers, one.source) for key, one in MODELS.items()]
-    parts = [head, markdown_table(("name", "network", "layers", "source"), rows)]
+    rows = [(f"[`{key}`](#{key})", one.layers, one.source) for key, one in MODELS.items()]
+    parts = [head, markdown_table(("name", "layers", "source"), rows)]
     last = described("raffed.models.last_layers", "last_layers").arguments
     parts += ["## Arguments of every network\n", arguments(last)]
     parts.append("Every network also has the argument `head_bias`. Its default depends on the network.\n")
@@ -109,7 +109,7 @@ of classes. [A model of your own](../own_model.md) says how to bring another one
         found = described(f"raffed.models.{one.module}", key)
         shapes = ", ".join("×".join(map(str, shape)) for shape in one.in_shapes)
         doc = " ".join(found.doc.partition("Args:")[0].split())
-        parts += [f"## {key}\n", f"{one.title} ({one.source}). {doc}\n", f"Inputs in the papers: {shapes}.\n"]
+        parts += [f"## {key}\n", f"{doc} ({one.source})\n", f"Inputs in the papers: {shapes}.\n"]
         parts.append(arguments([each for each in found.arguments if each.name not in {x.name for x in last}]))
     return "\n".join(parts)
 

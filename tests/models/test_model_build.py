@@ -10,7 +10,7 @@ import torch
 from raffed.config.source import described
 from raffed.config.validation import Declaration, Value, declarations
 from raffed.errors import UsageError
-from raffed.models import MODELS, accepted_args, build, check_args, declared_args
+from raffed.models import MODELS, build, check_args, declared_args
 from raffed.models.last_layers import last_layers
 from tests.models.small_models import SMALLEST, small
 from tests.params import one_in
@@ -49,7 +49,7 @@ def test_there_are_thirty_models_in_the_order_of_their_names() -> None:
 def test_an_entry_describes_itself_and_its_factory_bears_its_name(name: str) -> None:
     info = MODELS[name]
     assert info.name == name == info.load().__name__
-    assert all((info.title, info.layers, info.source, info.in_shapes))
+    assert all((info.layers, info.source, info.in_shapes))
     assert "\n" not in info.layers
     for in_shape in info.in_shapes:
         build(name, in_shape, 10, 0)
@@ -132,20 +132,6 @@ def test_a_list_as_files_write_it_makes_the_same_network_as_a_tuple() -> None:
         tuples = build(name, MODELS[name].in_shapes[0], 10, 5, **given)
         lists = build(name, MODELS[name].in_shapes[0], 10, 5, **{key: [*one] for key, one in given.items()})
         assert same_bits(tuples.state_dict(), lists.state_dict())
-
-
-def test_the_earlier_function_for_defaults_still_answers_and_names_the_new_one() -> None:
-    with pytest.warns(DeprecationWarning, match="declared_args"):
-        found = accepted_args("mlp")
-    own = {name: value for name, value in found.items() if name not in EVERYWHERE}
-    assert own == {
-        "hidden": (64, 64),
-        "head_bias": True,
-        "projection": 0,
-        "projection_hidden": 0,
-        "norm": "none",
-        "norm_place": "after",
-    }
 
 
 @pytest.mark.parametrize("num_classes", [0, 2.0, True])

@@ -153,17 +153,13 @@ def factory_of(name: str) -> Factory:
             f"process makes a network of its own"
         )
     is_network = isinstance(maker, type) and issubclass(maker, nn.Module)
-    if not (is_network or _is_factory(maker)):
+    if not (is_network or (isinstance(maker, types.FunctionType) and may_be_called(maker, "Module", "Net"))):
         raise UsageError(
             f"{name} is not known to make a network; it must be a subclass of nn.Module, or a function with "
             f"the annotation `-> nn.Module`"
         )
     factory: Factory = maker
     return factory
-
-
-def _is_factory(maker: Callable[..., object]) -> bool:
-    return isinstance(maker, types.FunctionType) and may_be_called(maker, "Module", "Net")
 
 
 def keywords_of(name: str, factory: Factory, args: Mapping[str, Value]) -> dict[str, Value]:
@@ -194,8 +190,6 @@ def named_arguments(factory: Factory) -> list[str]:
 @functools.cache
 def torchvision_names() -> tuple[str, ...]:
     """Return the names of torchvision's classification networks."""
-    import torchvision
-
     return tuple(torchvision.models.list_models(module=torchvision.models))
 
 
@@ -204,8 +198,6 @@ def _torchvision(name: str) -> Factory:
 
     Its weights are random, or with `pretrained` those that torchvision has for ImageNet, except the head's.
     """
-    import torchvision
-
     check_choice("network of torchvision", name, torchvision_names())
 
     def make(

@@ -9,7 +9,7 @@ import copy
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import vmap
 
 from raffed.core.losses import cross_entropy
@@ -18,7 +18,7 @@ from raffed.core.stacked.solver_executor import StackedForward
 from raffed.core.training.network import Network
 from raffed.errors import RaffedError, UsageError
 from raffed.models.net import Net
-from raffed.models.own.wrapping import NOT_REPEATED, ModelInputs, check_types, one_tensor, own_errors
+from raffed.models.own.wrapping import NOT_REPEATED, ModelInputs, one_tensor, own_errors
 
 # A few steps of a network, as raffed trains it: alone, and stacked with an equal one.
 
@@ -109,7 +109,6 @@ class Laws:
 
     def __init__(self, net: Net, title: str, inputs: ModelInputs, num_classes: int) -> None:
         self.title, self.inputs, self.classes, self._net = title, inputs, num_classes, net
-        self._check_types()
         self.trial = NetworkTrial(net, title)
 
     def check(self, cohort: int) -> None:
@@ -220,15 +219,6 @@ class Laws:
         except (ValueError, RaffedError):
             return False
         return True
-
-    def _check_types(self) -> None:
-        check_types(self._net, self.title)
-        for name, layer in self._net.named_modules():
-            if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.momentum is None:
-                raise UsageError(
-                    f"{self.title}: {name} is BatchNorm with momentum=None, which counts the batches of all "
-                    f"clients of a process; give it a momentum, such as 0.1"
-                )
 
     def _constants(self) -> dict[str, Tensor]:
         named = dict(self.trial.network.module.named_buffers())

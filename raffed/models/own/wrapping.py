@@ -34,13 +34,9 @@ class ModelInputs:
     shape: tuple[int, ...]
     dtype: str = "float32"
 
-    @property
-    def is_float(self) -> bool:
-        return self.dtype.startswith("float")
-
     def batch(self, n: int) -> Tensor:
         """Return n inputs [n, *shape] that are always the same: random floats in [0, 1), or the id 0."""
-        if not self.is_float:
+        if not self.dtype.startswith("float"):
             return torch.zeros(n, *self.shape, dtype=torch.int64)
         return torch.rand(n, *self.shape, generator=torch.Generator().manual_seed(0))
 
@@ -290,6 +286,7 @@ def as_net(
 
 def wrapped(module: nn.Module, head: str | None, inputs: ModelInputs | None, title: str) -> Net:
     """Do what `as_net` does, for messages that name the module by a title."""
+    _check_types(module, title)
     if isinstance(module, Net):
         return module
     if inputs is None and head is None:
@@ -298,7 +295,6 @@ def wrapped(module: nn.Module, head: str | None, inputs: ModelInputs | None, tit
         scores_of(module, inputs.batch(2), title)  # gives lazy layers their shapes, and weights from the seed
     if _is_lazy(module):
         raise UsageError(f"{title} has lazy layers, whose shapes are not known yet; give in_shape=")
-    check_types(module, title)
     _check_embeddings(module, title)
     within = False
     if inputs is not None:
@@ -365,12 +361,18 @@ def _is_lazy(module: nn.Module) -> bool:
     return any(isinstance(weight, UninitializedParameter) for weight in module.parameters())
 
 
-def check_types(module: nn.Module, title: str) -> None:
-    """Refuse trained parameters of another type than float32.
+def _check_types(module: nn.Module, title: str) -> None:
+    """Refuse trained parameters of another type than float32, and BatchNorm that counts batches.
 
     Raises:
         UsageError: There is one. The message names it.
     """
+    for name, layer in module.named_modules():
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.momentum is None:
+            raise UsageError(
+                f"{title}: {name} is BatchNorm with momentum=None, which counts the batches of all clients "
+                f"of a process; give it a momentum, such as 0.1"
+            )
     for name, weight in module.named_parameters():
         if weight.requires_grad and weight.dtype != torch.float32:
             kind = str(weight.dtype).removeprefix("torch.")
@@ -385,15 +387,10 @@ def _check_embeddings(module: nn.Module, title: str) -> None:
     for name, layer in module.named_modules():
         if not isinstance(layer, nn.Embedding | nn.EmbeddingBag):
             continue
-        if layer.max_norm is not None:
+        if layer.max_norm is not None or layer.sparse:
             raise UsageError(
-                f"{title}: its layer {name} has max_norm, which changes its weights in every call, also when "
-                f"they are only evaluated; leave max_norm out (weight_decay keeps weights small)"
-            )
-        if layer.sparse:
-            raise UsageError(
-                f"{title}: its layer {name} has sparse gradients, which raffed does not train; leave out "
-                f"sparse=True"
+                f"{title}: its layer {name} has max_norm, which changes weights in every call, or sparse "
+                f"gradients, which raffed does not train; leave out max_norm and sparse=True"
             )
 
 
