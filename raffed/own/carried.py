@@ -12,7 +12,6 @@ from __future__ import annotations
 import ast
 import builtins
 import hashlib
-import inspect
 import linecache
 import os
 import stat
@@ -31,7 +30,7 @@ from raffed.own.resolve import admit, install, main_file, sources_of
 
 # The source of functions and classes that were defined in a notebook cell or at the prompt.
 #
-# Another process cannot import a notebook. So the object's source is collected together with everything at
+# Another process cannot import a notebook. So an object's source is collected together with everything at
 # the top level of the notebook that it uses: imports, constants, and other functions and classes. The
 # result is a small module, which a run keeps in its folder.
 
@@ -47,140 +46,92 @@ def module_source(values: Sequence[Definition], names: Mapping[str, object]) -> 
         names: The notebook's variables, which are those of `__main__`.
 
     Returns:
-        Python source: imports, then constants, then definitions in an order in which they can be executed.
+        Python source: imports, constants and definitions in an order in which they can be executed.
 
     Raises:
         UsageError: A definition uses a live object, such as a data frame or an open file, that cannot be
             written as source. The message names the variable.
     """
-    collected = _Collected(names)
-    for value in values:
-        collected.add(value.__name__, value, value.__name__)
-    parts = [
-        "from __future__ import annotations\n",
-        "".join(f"{line}\n" for line in dict.fromkeys(collected.imports)),
-        "".join(f"{name} = {text}\n" for name, text in collected.constants.items()),
-        *collected.definitions.values(),
-    ]
-    return "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
+    written, parts, begun = _written(), ["from __future__ import annotations"], set[str]()
 
-
-class _Collected:
-    """What has been found so far, as source."""
-
-    def __init__(self, names: Mapping[str, object]) -> None:
-        self._names = names
-        self.imports: list[str] = []
-        self.constants: dict[str, str] = {}
-        self.definitions: dict[str, str] = {}
-        self._begun: set[str] = set()
-
-    def add(self, name: str, value: object, user: str) -> None:
-        """Add what `name` stands for, and first what it uses.
-
-        `user` is the definition that uses it, for messages.
-        """
-        if name in self._begun:
+    def add(name: str, user: str) -> None:
+        """Add what a name stands for, and first what it uses. `user` is the definition that uses it."""
+        if name in begun or name not in names or hasattr(builtins, name):
             return
-        self._begun.add(name)
-        if isinstance(value, types.ModuleType):
-            self.imports.append(_import_line(value, name))
-        elif isinstance(value, types.FunctionType | type) and value.__module__ == "__main__":
-            self._add_definition(name, value)
-        elif not _is_constant(value) and (found := _import_home(value, name)) is not None:
-            home, own = found
-            self.imports.append(f"from {home} import {own}" + (f" as {name}" if own != name else ""))
-        elif (text := _as_literal(value)) is not None:
-            self.constants[name] = text
+        begun.add(name)
+        value, source = names[name], written.get(name)
+        if source is not None:
+            for used in _names_used(source):
+                add(used, name)
+        elif isinstance(value, Definition) and value.__module__ == "__main__":
+            if value.__name__ not in written:
+                raise UsageError(
+                    f"the source of {value.__name__} is not known; define it in a notebook cell or in a file"
+                )
+            add(value.__name__, user)
+            source = f"{name} = {value.__name__}"
         else:
+            source = _as_source(name, value)
+        if source is None:
             raise UsageError(
                 f"{user} uses {name}, a {type(value).__name__} that lives in this notebook only, so no other "
                 f"process can have it; make it inside the function, or pass it as an argument"
             )
+        parts.append(source)
 
-    def _add_definition(self, name: str, value: Definition) -> None:
-        source = _source_of(value)
-        for used in _names_used(source):
-            if used in self._names and not hasattr(builtins, used):
-                self.add(used, self._names[used], name)
-        self.definitions[name] = source
-        if name != value.__name__:
-            self.definitions[f"{name} ="] = f"{name} = {value.__name__}\n"
+    for value in values:
+        add(value.__name__, value.__name__)
+    return "\n\n\n".join(parts) + "\n"
 
 
-def _source_of(value: Definition) -> str:
-    """Return the source of a function or class. Python itself cannot find that of a notebook's class."""
-    if isinstance(value, type) and (found := _class_in_cells(value.__name__)) is not None:
-        return found
-    try:
-        return inspect.getsource(value).rstrip("\n") + "\n"
-    except (OSError, TypeError) as error:
-        raise UsageError(
-            f"the source of {value.__name__} is not known ({error}); define it in a notebook cell "
-            f"or in a file"
-        ) from error
-
-
-def _class_in_cells(name: str) -> str | None:
-    """Return the source of the class that the newest notebook cell defines under this name, if one does."""
-    cells = [file for file in linecache.cache if "ipykernel" in file or file.startswith("<ipython-input")]
-    for file in reversed(cells):
+def _written() -> dict[str, str]:
+    """Return the source that imports or defines each name at the top level of the newest cell with it."""
+    found: dict[str, str] = {}
+    for file in [file for file in linecache.cache if "ipykernel" in file or file.startswith("<")]:
         text = "".join(linecache.getlines(file))
         try:
             tree = ast.parse(text)
         except SyntaxError:  # a cell with a shell command or a magic
             continue
         for node in tree.body:
-            if isinstance(node, ast.ClassDef) and node.name == name:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
                 first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
-                return "\n".join(text.splitlines()[first - 1 : node.end_lineno]) + "\n"
-    return None
+                found[node.name] = "\n".join(text.splitlines()[first - 1 : node.end_lineno])
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                home = f"from {node.module} " if isinstance(node, ast.ImportFrom) else ""
+                for alias in node.names:
+                    bound = alias.asname or alias.name.partition(".")[0]
+                    found[bound] = f"{home}import {ast.unparse(alias)}"
+            else:
+                for one in ast.walk(node):
+                    if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store):
+                        found.pop(one.id, None)
+    return found
 
 
 def _names_used(source: str) -> list[str]:
-    """Return the names that a definition reads, in the order of their first use, its own name left out."""
-    tree = ast.parse(source)
-    own = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    found = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
-    texts = [
-        one.value for one in ast.walk(tree) if isinstance(one, ast.Constant) and isinstance(one.value, str)
-    ]
+    """Return the names that a statement reads, in the order of their first use."""
+    nodes = list(ast.walk(ast.parse(source)))
+    found = [node.id for node in nodes if isinstance(node, ast.Name)]
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     quoted = [text for text in texts if text.isidentifier()]  # annotations that are written as strings
-    return [name for name in dict.fromkeys([*found, *quoted]) if name not in own]
+    return list(dict.fromkeys([*found, *quoted]))
 
 
-def _import_line(module: types.ModuleType, name: str) -> str:
-    full = module.__name__
-    return f"import {full}" if full == name else f"import {full} as {name}"
-
-
-def _import_home(value: object, name: str) -> tuple[str, str] | None:
-    """Return (module, name there) so that `from module import name` gives the object back, or None."""
+def _as_source(name: str, value: object) -> str | None:
+    """Return the line that makes an imported object or a constant; None if it is neither."""
+    if isinstance(value, types.ModuleType):
+        return f"import {value.__name__} as {name}"
     home, own = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
-    if isinstance(home, str) and isinstance(own, str) and own.isidentifier() and _holds(home, own, value):
-        return home, own
-    others = [one for one in list(sys.modules) if _holds(one, name, value)]
-    return (min(others, key=lambda one: (one.count("."), len(one), one)), name) if others else None
-
-
-def _holds(module: str, name: str, value: object) -> bool:
-    found = sys.modules.get(module)
-    return module != "__main__" and found is not None and vars(found).get(name, found) is value
-
-
-def _is_constant(value: object) -> bool:
-    return value is None or isinstance(value, bool | int | float | complex | str | bytes)
-
-
-def _as_literal(value: object) -> str | None:
-    """Return the value as source, or None if it is not a constant or a collection of constants."""
+    module = vars(sys.modules.get(str(home), builtins))
+    if home != "__main__" and own is not None and module.get(own) is value:
+        return f"from {home} import {own} as {name}"
     text = repr(value)
-    if len(text) > 10_000:
-        return None
     try:
-        return text if ast.literal_eval(text) == value else None
+        same = len(text) <= 10_000 and ast.literal_eval(text) == value
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None
+    return f"{name} = {text}" if same else None
 
 
 NOTEBOOK_FILE: Final = "notebook.py"
@@ -275,7 +226,11 @@ def packed(references: Mapping[str, str]) -> RunCode:
     from_cells = _from_cells(cells) if cells else {}
     parts = []
     for role, text in references.items():
-        found = from_cells.get(role) or _from_files(role, text)
+        found = from_cells.get(role)
+        if found is None:
+            sources = sources_of(text)
+            root = Path(sources.place.root)
+            found = CarriedCode(role, sources, {name: (root / name).read_bytes() for name in sources.files})
         _OWN.add(found.sources.place.home)
         parts.append(found)
     roots: dict[str, dict[str, bytes]] = {}
@@ -289,12 +244,6 @@ def defined_here(text: str) -> bool:
     home, _, name = text.rpartition(":")
     main = sys.modules.get("__main__")
     return home == NOTEBOOK and main_file() is None and hasattr(main, name.partition(".")[0])
-
-
-def _from_files(role: str, text: str) -> CarriedCode:
-    sources = sources_of(text)
-    root = Path(sources.place.root)
-    return CarriedCode(role, sources, {name: (root / name).read_bytes() for name in sources.files})
 
 
 def _from_cells(references: Mapping[str, str]) -> dict[str, CarriedCode]:

@@ -163,33 +163,6 @@ def test_a_repeated_command_keeps_no_run_of_other_code_unless_told_to(
     assert cli(*said).code == 0
 
 
-@pytest.mark.more
-def test_compare_in_python_refuses_changed_code_unless_told_to(lab: Path) -> None:
-    script = (
-        "import raffed; base = raffed.RunConfig(federation=raffed.Federation(1), "
-        "local=raffed.Local(epochs=1), runtime=raffed.Runtime(execution='serial'))\n"
-        "if __name__ == '__main__':\n"
-        "    raffed.compare(['./prox.py:myprox'], base, out='out', seeds=1, progress=False, MORE)\n"
-    )
-    plain, accepting = script.replace(", MORE", ""), script.replace("MORE", "accept_changed_code=True")
-    (lab / "plain.py").write_text(plain, encoding="utf-8")
-    (lab / "accepting.py").write_text(accepting, encoding="utf-8")
-    assert python(["plain.py"], cwd=lab).returncode == 0
-    changed(lab / "prox.py")
-    refused = python(["plain.py"], cwd=lab)
-    assert refused.returncode != 0
-    assert "prox.py has changed since the run was begun" in refused.stderr
-    assert python(["accepting.py"], cwd=lab).returncode == 0
-
-
-def test_stacks_and_bf16_take_own_methods(lab: Path) -> None:
-    for more in (["--cohort", 2], ["--precision", "bf16"]):
-        out = more[0].strip("-")
-        done = shell("run", *SAID, "--rounds", 1, *more, "--quiet", "--out", out, cwd=lab)
-        assert done.returncode == 0, done.stderr
-        assert shell("verify", out, cwd=lab).returncode == 0
-
-
 @pytest.mark.slow
 def test_tune_takes_the_space_of_the_decorator_or_a_grid_and_refuses_changed_code(lab: Path) -> None:
     said = ["--method", "./prox.py:myprox", "--rounds", 1, "--epochs", 1, "--split", "p4c5", "--seeds", 1]

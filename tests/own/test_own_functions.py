@@ -29,7 +29,7 @@ from raffed.runs.result import RunResult
 from raffed.search import space
 from raffed.search.request import Request
 from raffed.search.trials import recorded, score
-from raffed.testing import check, check_split
+from raffed.testing import check_split
 from tests.cli.conftest import Cli
 from tests.own.own_code import BASE, federated, write
 
@@ -215,18 +215,6 @@ def test_a_subclass_of_split_and_objects_are_splits_too(mylab: Path) -> None:
     assert Data(split=Dirichlet(10, 0.5)) == Data(split="dirichlet:10:0.5")
 
 
-def test_check_recognises_a_split_by_its_parameters_and_finds_what_is_wrong(mylab: Path) -> None:
-    assert check("./mylab.py:halves", {"clients": 3}).ok
-    assert check("./mylab.py:halves").kind == check("./mylab.py:Lumps").kind == "split"
-    (mylab / "bad.py").write_text(
-        "import numpy as np\n\ndef bad(labels, clients=3):\n"
-        "    return np.array_split(np.random.permutation(len(labels)), clients)\n",
-        encoding="utf-8",
-    )
-    failed = {one.name for one in check_split("./bad.py:bad").failed}
-    assert failed == {"same-twice", "no-global-generator"}
-
-
 DRAWS = {
     "NumPy's": "np.random.permutation(len(labels))",
     "Python's": "random.sample(range(len(labels)), len(labels))",
@@ -285,13 +273,6 @@ def test_a_split_that_has_changed_is_named(mylab: Path, cli: Cli, monkeypatch: p
     assert "the labels are the same, so the split has drawn other lists" in message
     assert f"{mylab / 'odd.py'}:4: ./odd.py:odd must draw from an argument `rng`" in message
     assert "data have changed" not in message
-
-
-def test_splits_shows_one_of_ones_own(cli: Cli) -> None:
-    assert "package.module:NAME" in cli("splits").out
-    shown = cli("splits", "./mylab.py:halves", "--split-arg", "clients=3")
-    assert shown.code == 0
-    assert "./mylab.py:halves (clients=3)" in shown.out
 
 
 def trained(config: RunConfig = BASE, **changes: object) -> RunResult:
