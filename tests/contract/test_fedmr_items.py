@@ -131,15 +131,3 @@ def test_the_runs_of_table_7_measure_eigenvalues_and_those_of_figure_4_memory() 
     assert len(shared) == 7 * 5
     assert all(seventh[place].config.identity() == first[place].config.identity() for place in shared)
     assert all(cell.config.federation.asks("memory") for cell in cells("fig4").values())
-
-
-def test_what_is_printed_of_a_share_or_a_part_stands_beside_the_run_of_that_name() -> None:
-    """The csv's own words: 50 %, 80 % and 100 % of table 5, FedMR(intra) and FedMR(inter+intra) of table
-    7.
-    """
-    for name in ("table1", "table2", "table4", "table5", "table7"):
-        for (row, column), cell in cells(name).items():
-            dataset, split = column.split()
-            said = {key: value for key, value in cell.printed.items() if key != "metric"}
-            place = {"table": f"Table{name[5:]}", "dataset": dataset, "split": split, "method": row}
-            assert said == ({} if split == "balanced" else place)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from raffed.reproductions.fedmr.settings import CHOSEN
 from raffed.reproductions.fedmr.settings import METHODS as FEDMR_METHODS
 
@@ -94,21 +92,6 @@ def test_fedmr_s_runs_have_the_sheet_s_settings() -> None:
     assert chosen["FedMR(inter=on,intra=on)"] == CHOSEN["SimpleCNN", "P5C2"]
     assert chosen["FedMR(inter=on,intra=off)"] == {**CHOSEN["SimpleCNN", "P5C2"], "mu1": 0.0}
     assert chosen["FedMR(inter=off,intra=off)"] == {"mu1": 0.0, "mu2": 0.0}
-
-
-def test_gldp_s_rows_differ_in_their_answers_and_train_alike() -> None:
-    """docs/papers/gldp.md §3: K rounds are K·M exchanges; §7: GP and LP answer by the server's and by the
-    client's prototypes.
-    """
-    rows = {
-        cell.row: cell.config
-        for cell in items()["gldp/table2"].cells
-        if cell.column == "CIFAR10 [20,4,5] IF50"
-    }
-    assert rows["GLDP-GP"].args["inference"] == "gp"
-    assert replace(rows["GLDP-GP"], args={**rows["GLDP-GP"].args, "inference": "lp"}) == rows["GLDP-LP"]
-    assert {config.federation.rounds for config in rows.values()} == {50 * 5}
-    assert rows["FedRep"].args == {"head_epochs": 20.0, "body_epochs": 10.0}
 
 
 def test_mpfedcon_s_encoders_take_the_data_s_epochs_and_every_party_is_asked() -> None:
