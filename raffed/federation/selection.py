@@ -90,11 +90,6 @@ def _by_size(draw: Draw, count: int, replacement: bool) -> list[int]:
     return [int(client) for client in np.argsort(times, kind="stable")[:count]]
 
 
-def asks_for_losses(rule: OwnRule) -> bool:
-    """Return whether a function of the user's own has an argument `losses`."""
-    return "losses" in inspect.signature(rule).parameters
-
-
 def chosen_by_own(name: str, rule: OwnRule, args: Mapping[str, Value], draw: Draw) -> list[int]:
     """Return the clients that a function of the user's own chooses.
 
@@ -161,7 +156,7 @@ def needs_losses(federation: Federation) -> bool:
     rule = federation.rule()
     if rule is not None:
         return isinstance(rule, PowerOfChoice)
-    return asks_for_losses(own_selection(federation.selection))
+    return "losses" in inspect.signature(own_selection(federation.selection)).parameters
 
 
 def check_selection(

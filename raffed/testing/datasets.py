@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raffed.config.validation import Value
-from raffed.data.array_cache import CACHED
-from raffed.data.dataset import Dataset
+from raffed.data.dataset import ARRAYS, Dataset
 from raffed.data.files import InputArray
-from raffed.data.importers.reference import parse_reference
+from raffed.data.own_data import code_of
 from raffed.data.partition_file import Partition
 from raffed.data.split import LabelPool, Split
 from raffed.data.splits import own_reference, parse_split
@@ -25,7 +24,6 @@ from raffed.testing.contract import (
     Findings,
     NotApplicableError,
     PureContract,
-    is_code,
     named,
     same_values,
 )
@@ -58,7 +56,7 @@ class DatasetContract(Contract):
         first, second = self.data, self.load()
         if first is second:
             raise NotApplicableError("a loaded Dataset was given, not what loads it")
-        for part in ("x", "y", "x_test", "y_test", "clients", "test_clients"):
+        for part in ARRAYS:
             if not same_values(getattr(first, part), getattr(second, part)):
                 return f"{part} differs when it is loaded again; draw nothing at random without a fixed seed"
         return ""
@@ -152,16 +150,11 @@ def _loader(dataset: str | Dataset | Callable[[], Dataset], root: str | None) ->
         return lambda: dataset
     if not isinstance(dataset, str):
         return dataset
-    if is_code(dataset) and not _is_data(dataset):
-        load(dataset)  # refused at once if there is none
+    if reference := code_of(dataset):
+        load(reference)  # refused at once if there is none
         return lambda: load_dataset(dataset, root)
     first = [load_dataset(dataset, root)]
     return lambda: first.pop() if first else load_dataset(dataset, root)
-
-
-def _is_data(text: str) -> bool:
-    """Return whether a text names data in files or in the cache, which may have the form of a reference."""
-    return text.startswith(CACHED) or parse_reference(text) is not None
 
 
 # Splits

@@ -38,7 +38,6 @@ from raffed.testing.contract import (
     FunctionContract,
     NotApplicableError,
     PureContract,
-    Result,
     named,
     typed,
 )
@@ -74,21 +73,17 @@ def sure_batch(size: float, classes: int = CLASSES) -> Batch:
     return size * (labels[:, None] == torch.arange(classes)).to(torch.float32), labels
 
 
-class BatchContract(PureContract[Batch, Result]):
-    """What a loss and a metric have in common."""
-
-    def examples(self) -> Sequence[Batch]:
-        """Return one batch."""
-        return [example_batch()]
-
-
 @dataclass(frozen=True)
-class LossContract(BatchContract[Tensor]):
+class LossContract(PureContract[Batch, Tensor]):
     """A loss, with its arguments: a dense function of logits and labels that clients can be trained by."""
 
     criterion: Criterion
 
     kind = "loss"
+
+    def examples(self) -> Sequence[Batch]:
+        """Return one batch."""
+        return [example_batch()]
 
     def call(self, arguments: Batch, counts: Tensor | None = None) -> Tensor:
         """Return what the function itself gives for logits [B, C] and labels [B]."""
@@ -196,7 +191,7 @@ def check_loss(
 
 
 @dataclass(frozen=True)
-class MetricContract(BatchContract[float]):
+class MetricContract(PureContract[Batch, float]):
     """A metric: one number that depends on scores and labels alone.
 
     It is checked with two classes if it does not take more, as the area under a ROC curve.
