@@ -1,4 +1,4 @@
-"""Kill raffed's processes, damage its files and fill its disk, through the command line only.
+"""Kill raffed's processes and damage its files, through the command line only.
 
     python -m tests.reliability --kills 300 --damages 1000 --log reliability.jsonl --seed 0
 
@@ -20,12 +20,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.reliability.case_log import GOOD, UNCOUNTED, Case, CaseLog
-from tests.reliability.conditions import conditions
 from tests.reliability.damages import damages
 from tests.reliability.figures import figures
 from tests.reliability.kills import kills
 from tests.reliability.readings import Reading
-from tests.reliability.shim import preload
 from tests.reliability.sources import sources
 from tests.warm import MORE
 
@@ -54,13 +52,12 @@ def main(words: list[str] | None = None) -> int:
     where = wanted.work or Path(tempfile.mkdtemp(prefix="raffed-reliability-"))
     try:
         damage(log, wanted.damages, wanted.seed, where, (part[0], part[1]), over)
-        endure(log, wanted.conditions, wanted.seed, where, (part[0], part[1]), over)
         kill(log, wanted.kills, wanted.seed, where, (part[0], part[1]), over)
     finally:
         if wanted.work is None and not log.faults():
             shutil.rmtree(where, ignore_errors=True)
     print(figures(log.cases))
-    goals = {"kill": wanted.kills, "damage": wanted.damages, "condition": wanted.conditions}
+    goals = {"kill": wanted.kills, "damage": wanted.damages}
     missed = any(len(log.counted(kind)) < goal for kind, goal in goals.items())
     return 1 if log.faults() or missed else 0
 
@@ -80,17 +77,6 @@ def kill(log: CaseLog, wanted: int, seed: int, work: Path, part: tuple[int, int]
         for case in cases:
             log.add(case)
             show(case)
-
-
-def endure(log: CaseLog, wanted: int, seed: int, work: Path, part: tuple[int, int], over: Over) -> None:
-    """Hostile conditions until the log has enough cases."""
-    if wanted <= 0:
-        return
-    for case in conditions(seed, work / "conditions", part, log.has):
-        log.add(case)
-        show(case)
-        if len(log.counted("condition")) >= wanted or over():
-            return
 
 
 def damage(log: CaseLog, wanted: int, seed: int, work: Path, part: tuple[int, int], over: Over) -> None:
@@ -129,7 +115,6 @@ def arguments() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m tests.reliability", description=__doc__.splitlines()[0])
     made.add_argument("--kills", type=int, default=300, help="how many signals are sent")
     made.add_argument("--damages", type=int, default=1000, help="how many files are damaged")
-    made.add_argument("--conditions", type=int, default=70, help="how many hostile conditions are tried")
     made.add_argument("--log", type=Path, required=True, help="file of the log, which is continued")
     made.add_argument("--seed", type=int, default=0, help="another seed makes other cases")
     made.add_argument("--minutes", type=float, default=0.0, help="stop after so many minutes; 0: never")
@@ -142,6 +127,5 @@ def arguments() -> argparse.ArgumentParser:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what was begun is ended
-    preload()
     os.environ[MORE] = " ".join(USED)
     sys.exit(main())

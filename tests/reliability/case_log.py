@@ -19,8 +19,8 @@ class Case:
     """One case and what came of it."""
 
     key: str  # the same for the same seed
-    kind: str  # kill, damage or condition
-    target: str  # the process that was struck, or the file that was damaged, or the condition
+    kind: str  # kill or damage
+    target: str  # the process that was struck, or the file that was damaged
     execution: str  # how the run was executed, or the command that read the damaged folder
     method: str
     outcome: str  # one of GOOD or UNCOUNTED, or the fault that was found

@@ -37,10 +37,8 @@ def main(words: Sequence[str] | None = None) -> int:
 def figures(cases: Sequence[Case]) -> str:
     """All tables, in Markdown."""
     counted = [one for one in cases if one.outcome not in UNCOUNTED]
-    kills, damages, conditions = (
-        [one for one in counted if one.kind == kind] for kind in ("kill", "damage", "condition")
-    )
-    parts = [_overview(cases, counted, kills, damages, conditions)]
+    kills, damages = ([one for one in counted if one.kind == kind] for kind in ("kill", "damage"))
+    parts = [_overview(cases, counted, kills, damages)]
     if kills:
         parts += [
             "Kills by target and signal:\n\n" + crossed(kills, "target", target, lambda one: one.signal),
@@ -54,13 +52,11 @@ def figures(cases: Sequence[Case]) -> str:
             + crossed(damages, "command", lambda one: one.execution, outcome),
             "Damages by file and outcome:\n\n" + crossed(damages, "file", file, outcome),
         ]
-    if conditions:
-        parts.append("Conditions by outcome:\n\n" + crossed(conditions, "condition", target, outcome))
     return "\n\n".join(parts)
 
 
 def _overview(cases: Sequence[Case], counted: Sequence[Case], *kinds: Sequence[Case]) -> str:
-    kills, damages, conditions = kinds
+    kills, damages = kinds
     faults = [one for one in counted if one.outcome not in GOOD]
     spread = ", ".join(
         f"{len({of(one) for one in kills})} {name}"
@@ -74,8 +70,8 @@ def _overview(cases: Sequence[Case], counted: Sequence[Case], *kinds: Sequence[C
     endings = [float(one.details.get("after") or 0.0) for one in kills]
     revisions = Counter((one.kind, one.revision or "unknown") for one in counted)
     lines = [
-        f"{len(kills)} kills ({spread}), {len(damages)} damages and {len(conditions)} conditions were "
-        f"counted. {len(cases) - len(counted)} cases came too late or were impossible, and are not counted. "
+        f"{len(kills)} kills ({spread}) and {len(damages)} damages were counted. "
+        f"{len(cases) - len(counted)} cases came too late or were impossible, and are not counted. "
         f"Faults: {len(faults)}.",
         *(f"- {one.key}, {one.target}, {one.signal or one.execution}: {one.outcome}" for one in faults),
     ]

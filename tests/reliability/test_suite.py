@@ -32,7 +32,7 @@ def test_a_serial_run_that_is_killed_and_files_that_are_damaged_change_no_number
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The chains of part 1 of 12 are serial runs, and the first one is of FedAvg for this seed."""
-    log, few = tmp_path / "log.jsonl", "--kills 1 --damages 2 --conditions 0 --part 1/12"
+    log, few = tmp_path / "log.jsonl", "--kills 1 --damages 2 --part 1/12"
     seed = sorted(METHODS).index("fedavg")
     code = main([*few.split(), "--seed", str(seed), "--log", str(log), "--work", str(tmp_path)])
     said = capsys.readouterr().out
@@ -44,8 +44,8 @@ def test_a_serial_run_that_is_killed_and_files_that_are_damaged_change_no_number
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", ["0", "1"])
-def test_kills_damages_and_hostile_conditions_change_no_number(tmp_path: Path, seed: str) -> None:
-    log, some = tmp_path / "log.jsonl", "--kills 30 --damages 60 --conditions 16"
+def test_kills_and_damages_change_no_number(tmp_path: Path, seed: str) -> None:
+    log, some = tmp_path / "log.jsonl", "--kills 30 --damages 60"
     words = [*some.split(), "--seed", seed, "--log", str(log), "--work", str(tmp_path)]
     done = subprocess.run(
         [sys.executable, "-m", "tests.reliability", *words], capture_output=True, text=True, timeout=3000
@@ -74,7 +74,7 @@ def test_each_case_is_counted_once_what_came_too_late_in_no_table_and_a_fault_is
     assert [case.outcome for case in log.counted("kill")] == ["equal", "hang"]
     assert [case.outcome for case in log.faults()] == ["hang"]
     found = figures(log.cases)
-    assert "2 kills (2 signals, 1 targets, 1 executions, 1 methods), 1 damages and 0 conditions" in found
+    assert "2 kills (2 signals, 1 targets, 1 executions, 1 methods) and 1 damages" in found
     assert "1 cases came too late or were impossible" in found
     assert "Faults: 1.\n- kill-0-1-0, raylet, SIGKILL: hang" in found
     assert "| target | SIGKILL | SIGTERM | all |\n|---|---|---|---|\n| raylet | 1 | 1 | 2 |" in found
