@@ -23,7 +23,7 @@ from raffed.runtime.setup import Setup
 def client_tensors(setup: Setup, client: int) -> tuple[Tensor, Tensor]:
     """A client's prepared images [n, C, H, W] and labels [n]."""
     dataset, part = setup.dataset, setup.partition.train[client]
-    return prepare_images(dataset.x[part], setup.transform, dataset.max_value), torch.from_numpy(
+    return prepare_images(dataset.x[part], setup.data.transform, dataset.max_value), torch.from_numpy(
         dataset.y[part]
     )
 

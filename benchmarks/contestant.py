@@ -111,7 +111,9 @@ def accuracy(setup: Setup, weights: dict[str, Tensor]) -> float:
     correct = 0
     with torch.no_grad():
         for start in range(0, len(labels), 1000):
-            x = prepare_images(images[start : start + 1000].copy(), setup.transform, setup.dataset.max_value)
+            x = prepare_images(
+                images[start : start + 1000].copy(), setup.data.transform, setup.dataset.max_value
+            )
             correct += int(
                 (net(x.to(device))[0].argmax(1).cpu().numpy() == labels[start : start + 1000]).sum()
             )

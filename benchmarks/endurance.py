@@ -25,7 +25,7 @@ from rich.table import Table
 
 from benchmarks.memory import tree
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
-from raffed.runs.federation import conduct_at
+from raffed.runs.federation import conduct
 from raffed.runtime.ray.launch import launched
 from raffed.runtime.ray.session import RaySession
 from raffed.runtime.setup import prepare_run
@@ -71,7 +71,7 @@ def endured(method: str, rounds: int, samples: int) -> list[dict[str, float]]:
     with tempfile.TemporaryDirectory() as folder, RaySession(None) as session:
         session.wait()
         path, last = Path(folder) / "run", (0, time.perf_counter())
-        for event in launched(setup, path, path / "vaults", False, conduct_at, lambda: False):
+        for event in launched(setup, path, path / "vaults", False, conduct, lambda: False):
             if event.round % every == 0:
                 took = (time.perf_counter() - last[1]) / (event.round - last[0])
                 row = {"round": float(event.round), **quantities(path), "ms_a_round": 1e3 * took}

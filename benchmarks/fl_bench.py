@@ -88,7 +88,7 @@ def _server(setup: Setup, folder: Path, workers: int) -> Any:
 
         def get_dataset(self) -> Any:
             dataset = setup.dataset
-            x = prepare_images(dataset.x, setup.transform, dataset.max_value)
+            x = prepare_images(dataset.x, setup.data.transform, dataset.max_value)
             classes = list(range(dataset.num_classes))
             return BaseDataset(x, torch.from_numpy(dataset.y), classes, **self.get_dataset_transforms())
 

@@ -64,7 +64,7 @@ def contestant(method: str, load: Workload) -> Raffed:
     """
     setup = prepare_run(replace(load.config, method=method))
     if load.config.model.name in MODELS:  # the checks of another network take a minute for each method
-        check_model(setup)
+        check_model(setup.network, setup.data)
     return Raffed(setup, Numerics(), in_process)
 
 

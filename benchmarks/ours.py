@@ -80,7 +80,7 @@ class Raffed(Contestant):
 
     def rounds(self, count: int) -> Iterator[int]:
         """As `raffed run` makes them: a round is recorded while the next one trains."""
-        for event in self._federation.next(count):
+        for event in self._federation.rounds(count=count):
             self._last = event
             yield self._counted.steps
 
@@ -93,7 +93,7 @@ class Raffed(Contestant):
         return self._counted.reports
 
     def weights(self) -> dict[str, Tensor]:
-        server = self._federation.server
+        server = self._federation.now.server
         return {**server.w.tensors, **server.b.tensors}
 
     def close(self) -> None:

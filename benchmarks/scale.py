@@ -101,7 +101,7 @@ def one_line(clients: int, drawn: int, model: Model, cohort: int, rounds: int) -
 def vaults(clients: int, rounds: int, small: bool) -> dict[str, Any]:
     """Every client keeps a private model, FEMNIST-sized or small; Ray, two actors."""
     from benchmarks.memory import sampled
-    from raffed.runs.federation import conduct_at
+    from raffed.runs.federation import conduct
     from raffed.runtime.ray.launch import launched
     from raffed.runtime.ray.session import RaySession
 
@@ -124,7 +124,7 @@ def vaults(clients: int, rounds: int, small: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, RaySession(None) as session:
         session.wait()
         path = Path(folder) / "run"
-        for event in launched(setup, path, path / "vaults", False, conduct_at, lambda: False):
+        for event in launched(setup, path, path / "vaults", False, conduct, lambda: False):
             seconds.append(event.seconds)
             print(
                 json.dumps({"round": event.round, "seconds": event.seconds, "peak_mib": round(peaks["pss"])}),

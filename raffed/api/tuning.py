@@ -194,8 +194,9 @@ def searched(
     check_place(out, request, resume)  # checked before Ray is started or a cluster is joined
     check_trials(out, accept)
     check(request)
-    setup = prepare_run(request.config(request.methods[0], {}))
-    check_new(setup)
+    config = request.config(request.methods[0], {})
+    setup = prepare_run(config)
+    check_new(config.federation, config.faults, config.runtime, setup.data)
     partition = setup.partition
     check_parts(request, partition)
     check_networks(request, setup)

@@ -41,7 +41,7 @@ from raffed.methods import build_method, method_name
 from raffed.models import build
 from raffed.models.catalogue import model_name
 from raffed.models.net import Net
-from raffed.runtime.run_method import network_args
+from raffed.runtime.run_method import network_of as requested
 
 # One real step of a client, and what the server sees of it: the broadcast, the upload and the learning
 # rate.

@@ -56,7 +56,7 @@ def _carried_out(words: list[str], signals: StopSignals, again: bool) -> None:
         refuse_gone(words)
         from raffed.cli.app import app
 
-        with repeated_warnings(words):
+        with repeated_warnings(words[:2]):
             app(args=words, prog_name="raffed")
     except KeyboardInterrupt:  # pressed while the command line itself is loading
         tell(NOTHING, error=True)

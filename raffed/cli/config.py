@@ -203,7 +203,7 @@ def canonical(tables: Tables) -> None:
 
     So equal configurations have the same identity, however they are spelt.
     """
-    set_where_possible(tables)  # before anything loads NumPy
+    set_where_possible(tables.get("numerics"))  # before anything loads NumPy
     if isinstance(method := tables.get("method"), str):
         tables["method"] = method_name(method)
         info = method_info(method_name(method))

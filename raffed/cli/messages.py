@@ -26,7 +26,7 @@ def set_as_recorded(run_folder: Path) -> None:
     """Set this process up for the bits of a recorded run. What is wrong with its run.json is said later."""
     with contextlib.suppress(JsonFileError, OSError, ValueError, TypeError, LookupError):
         config = read_json(run_folder / RUN_FILE)["config"]
-        set_where_possible(config if isinstance(config, dict) else {})
+        set_where_possible(config.get("numerics") if isinstance(config, dict) else None)
 
 
 def may_begin_again() -> bool:
@@ -146,9 +146,9 @@ def repeated_warnings(words: list[str]) -> Iterator[None]:
     """Repeat the warnings of a command on stderr at its end, each once and with how often it came.
 
     Args:
-        words: The command line, without the name of the program.
+        words: The first two words of the command line, without the name of the program.
     """
-    if not any(word in REPEATED for word in words[:2]):
+    if not any(word in REPEATED for word in words):
         yield
         return
     count, logger = WarningCount(), logging.getLogger(LOGGER)

@@ -114,7 +114,7 @@ def reproduce(
 
         raffed reproduce map/table1 --scale full --only famnist --only fedavg,fedrs,map --seeds 3 --budget 8h
     """
-    set_where_possible({"numerics": {"bits": text_of(flags, "numerics.bits")}})
+    set_where_possible({"bits": text_of(flags, "numerics.bits")})
     if listed or (item is None and own is None):
         with fetched(place) as out:
             _list(out, own, item)

@@ -86,7 +86,7 @@ def _pool(dataset: str, root: str | None, download: bool, part: str) -> Dataset:
     from raffed.runtime.setup_model import load_data
 
     data = {"dataset": checked_name(dataset), "root": root, "download": download, "pool": part}
-    return load_data(RunConfig.from_dict({"data": data}))[0]
+    return load_data(RunConfig.from_dict({"data": data}).data)[0]
 
 
 def _export(partition: Partition, pool: Dataset, target: str) -> None:

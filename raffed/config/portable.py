@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,16 +100,15 @@ def is_set() -> bool:
     return True
 
 
-def set_where_possible(tables: Mapping[str, Json]) -> None:
+def set_where_possible(numerics: Json) -> None:
     """Set this process up if a configuration asks for portable bits and nothing heavy is loaded yet.
 
     Otherwise the run is refused later, and the command line begins again with the environment set.
 
     Args:
-        tables: The configuration as nested tables, which need not be valid.
+        numerics: The section `numerics`, which need not be valid.
     """
-    section = tables.get("numerics")
-    asked = section.get("bits") if isinstance(section, Mapping) else None
+    asked = numerics.get("bits") if isinstance(numerics, dict) else None
     if asked == PORTABLE and not any(name in sys.modules for name in LOADED_TOO_LATE):
         portable()
 

@@ -9,9 +9,9 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 from raffed.config.clock import Clock
 from raffed.config.faults import Faults
@@ -24,7 +24,6 @@ from raffed.config.validation import Declaration, Doc, Range, Value, check_field
 from raffed.errors import UnknownNameError, UsageError
 from raffed.own.names import as_name
 
-V = TypeVar("V")
 PLACES = (
     "data.root",
     "data.download",
@@ -210,7 +209,7 @@ class RunConfig:
             UnknownNameError: A key is unknown. The message lists the nearest keys.
             UsageError: A key stands in the wrong section, or a value is invalid.
         """
-        _check_known("", values, declarations(RunConfig))
+        _check_known("", list(values), declarations(RunConfig))
         if not isinstance(values.get("args", {}), Mapping):
             raise UsageError(f"[args] is {values['args']!r}, but must be a table of the method's arguments")
         sections = {name: _section(name, values[name]) for name in SECTIONS if name in values}
@@ -245,8 +244,8 @@ def _usual_values(section: str) -> Mapping[str, Value]:
     return values
 
 
-def _check_known(where: str, values: Mapping[str, V], known: Mapping[str, Declaration]) -> None:
-    for key in values:
+def _check_known(where: str, keys: Iterable[str], known: Mapping[str, Declaration]) -> None:
+    for key in keys:
         if key in known:
             continue
         homes = [f"[{name}]" for name, kind in SECTIONS.items() if key in declarations(kind)]
@@ -261,5 +260,5 @@ def _section(name: str, values: Value) -> Section:
     if not isinstance(values, Mapping):
         raise UsageError(f"[{name}] is {values!r}, but must be a table")
     kind: Callable[..., Section] = SECTIONS[name]
-    _check_known(f"[{name}]", values, declarations(kind))
+    _check_known(f"[{name}]", list(values), declarations(kind))
     return kind(**values)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 from raffed.config.slots import check_many, check_pairs, check_slot, with_article
 from raffed.config.validation import Value
@@ -27,15 +27,42 @@ from raffed.core.ingredients import (
     Term,
     UnchangedLogits,
 )
-from raffed.core.ingredients.base import remembers
+from raffed.core.ingredients.base import is_raffeds, remembers
 from raffed.core.ingredients.declared import Needed, check_declared
 from raffed.core.losses import Criterion
-from raffed.core.messages import Upload
 from raffed.core.params import REGISTRY, Params, Record
 from raffed.core.parts import SHARE_ALL, ParameterSplit, Pass
 from raffed.core.server import Assign, Mean, Reweighting, ServerRule
 from raffed.core.training.optimizer_state import KeptOptimizer
 from raffed.errors import UsageError
+
+# Hooks of an ingredient that are called only if its class has one of its own
+HOOKS: Final = (
+    *("needs_held_out", "caution", "server_init", "server_step", "report"),
+    *("client_init", "finish", "outgoing", "report_client"),
+)
+
+
+class Training(NamedTuple):
+    """What of a method decides how its clients step, whatever they minimise.
+
+    Attributes:
+        name: Name of the method.
+        passes: As in `Method`.
+        solver: As in `Method`.
+        head: As in `Method`.
+        personal: As in `Method`.
+        needs_sgd: Whether shared training must be SGD, whatever optimiser the run has.
+        needs_one_rate: Whether all steps of a round must have one learning rate.
+    """
+
+    name: str
+    passes: tuple[Pass, ...]
+    solver: LocalSolver | None
+    head: Head | None
+    personal: Personal | None
+    needs_sgd: bool
+    needs_one_rate: bool
 
 
 @dataclass(frozen=True)
@@ -64,6 +91,19 @@ class Method:
         network: (argument, value) of what the method requires of the network, such as ("head_init", "etf").
             A run builds its network accordingly, and refuses other values. Default: nothing.
         strengths: (argument, value) of coefficients that should be smaller if training diverges.
+        has_global: Whether the server holds a whole model. Otherwise there is no accuracy on the global test
+            set. This and all that follow are found from the fields above.
+        needs_sgd: Whether shared training must be SGD, whatever optimiser the run has.
+        needs_one_rate: Whether all steps of a round must have one learning rate.
+        needs_held_out: Whether clients need their validation parts.
+        sends_update: Whether clients upload the update w^t − w_k, times a number, in place of their weights.
+        keeps_state: Whether clients keep own layers, own buffers, or the memory of an ingredient between
+            rounds.
+        keeps_uploads: Whether the server gets every upload, and not only their mean.
+        steps_repeat: Whether all steps of a client's phase are known to be the same operations on tensors. It
+            is known of raffed's own ingredients. Those of others may keep something between two steps.
+        hooks: Name of a hook → the ingredients whose class has one of its own, by slot.
+        training: What of the method decides how its clients step.
 
     Raises:
         UsageError: A slot holds something that does not belong there, an ingredient of the user's own lacks a
@@ -92,11 +132,58 @@ class Method:
         default=(), compare=False
     )  # coefficients to lower if training diverges
 
+    has_global: bool = field(init=False, repr=False, compare=False)
+    needs_sgd: bool = field(init=False, repr=False, compare=False)
+    needs_one_rate: bool = field(init=False, repr=False, compare=False)
+    needs_held_out: bool = field(init=False, repr=False, compare=False)
+    sends_update: bool = field(init=False, repr=False, compare=False)
+    keeps_state: bool = field(init=False, repr=False, compare=False)
+    keeps_uploads: bool = field(init=False, repr=False, compare=False)
+    steps_repeat: bool = field(init=False, repr=False, compare=False)
+    _held: tuple[tuple[str, Ingredient], ...] = field(init=False, repr=False, compare=False)
+    hooks: Mapping[str, Mapping[str, Ingredient]] = field(init=False, repr=False, compare=False)
+    training: Training = field(init=False, repr=False, compare=False)
+
     def __post_init__(self) -> None:
         self._check_slots()
         if self.criterion is not None:
             self._check_loss(self.criterion)
-        _check_together(self)
+        for why in (
+            *_misplaced(self.message, self.solver, self.optimizer),
+            *_of_terms([type(term).__name__ for term in self.terms]),
+            *(() if self.solver is None else _of_a_solver(self, self.solver)),
+            *_of_a_correction(self.correction, self.passes),
+        ):
+            raise UsageError(f"{self.name}: {why}")
+        held, split = self.ingredients(), self.split
+        own_layers = split.personal != "none" or split.buffers == "local"
+        needs_sgd = any(ingredient.needs_sgd for _, ingredient in held)
+        one_rate = any(ingredient.needs_one_rate for _, ingredient in held)
+        hooks = {
+            hook: {
+                slot: ingredient
+                for slot, ingredient in held
+                if getattr(type(ingredient), hook) is not getattr(Ingredient, hook)
+            }
+            for hook in HOOKS
+        }
+        derived = {
+            "has_global": not own_layers and self.server.has_global,
+            "needs_sgd": needs_sgd,
+            "needs_one_rate": one_rate,
+            "needs_held_out": any(one.needs_held_out for one in hooks["needs_held_out"].values()),
+            "sends_update": any(ingredient.sends_update for _, ingredient in held),
+            "keeps_state": own_layers or any(remembers(type(ingredient)) for _, ingredient in held),
+            "keeps_uploads": self.server.each or self.mean.rule is not None,
+            "steps_repeat": self.criterion is None
+            and all(type(ingredient).__module__.startswith("raffed.") for _, ingredient in held),
+            "hooks": hooks,
+            "training": Training(
+                self.name, self.passes, self.solver, self.head, self.personal, needs_sgd, one_rate
+            ),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
     def _check_slots(self) -> None:
         """Refuse what does not belong into a slot. A list of terms or passes becomes a tuple."""
@@ -108,10 +195,23 @@ class Method:
             object.__setattr__(self, slot, tuple(getattr(self, slot)))
         if self.criterion is not None and self.head is None:  # a head hands the logits to the loss
             object.__setattr__(self, "head", UnchangedLogits())
-        for slot in ("network", "strengths"):
-            check_pairs(self.name, slot, getattr(self, slot))
-        for slot, one in self.ingredients():
-            check_declared(self.name, slot, one)
+        slots: tuple[tuple[str, Ingredient | None], ...] = (
+            ("head", self.head),
+            ("correction", self.correction),
+            ("solver", self.solver),
+            ("opening", self.opening),
+            ("message", self.message),
+            ("personal", self.personal),
+            ("optimizer", self.optimizer),
+            ("compression", self.compression),
+        )
+        terms = tuple((f"term-{type(term).__name__}", term) for term in self.terms)
+        held = *((slot, one) for slot, one in slots if one is not None), *terms
+        object.__setattr__(self, "_held", held)
+        check_pairs(self.name, "network", self.network)
+        for slot, ingredient in self.ingredients():
+            if not is_raffeds(type(ingredient)):
+                check_declared(self.name, slot, ingredient)
         check_declared(self.name, "server", self.server, RULE_NEEDED)
         if self.mean.reweighting is not None:
             check_declared(self.name, "mean", self.mean.reweighting, RULE_NEEDED)
@@ -140,55 +240,10 @@ class Method:
                     f"{criterion.name} cannot replace it; leave out --loss"
                 )
 
-    @property
-    def has_global(self) -> bool:
-        """Whether the server holds a whole model. Otherwise there is no accuracy on the global test set."""
-        whole = self.split.personal == "none" and self.split.buffers == "average"
-        return whole and self.server.has_global
-
-    @property
-    def needs_sgd(self) -> bool:
-        """Whether shared training must be SGD, whatever optimiser the run has."""
-        return any(one.needs_sgd for _, one in self.ingredients())
-
-    @property
-    def needs_held_out(self) -> bool:
-        """Whether clients need their validation parts."""
-        return any(one.needs_held_out for _, one in self.ingredients())
-
-    @property
-    def needs_one_rate(self) -> bool:
-        """Whether all steps of a round must have one learning rate."""
-        return any(one.needs_one_rate for _, one in self.ingredients())
-
-    @cached_property
-    def sends_update(self) -> bool:
-        """Whether clients upload the update w^t − w_k, times a number, in place of their weights."""
-        return any(one.sends_update for _, one in self.ingredients())
-
     def acts_last(self, models: str) -> bool:
         """Whether these models, "global" or "personal", are finished by the run's last round only."""
         personal = models == "personal" and self.personal is not None and self.personal.acts_last
         return self.server.acts_last or personal
-
-    def unmoved(self, received: Params) -> Params:
-        """Return what a client uploads that has not moved: what it received, or an update of 0.
-
-        Args:
-            received: The shared weights w^t that the client received.
-        """
-        return received.zeros() if self.sends_update else received
-
-    @cached_property
-    def keeps_state(self) -> bool:
-        """Whether clients keep own layers, own buffers, or the memory of an ingredient between rounds."""
-        own = self.split.personal != "none" or self.split.buffers == "local"
-        return own or any(remembers(one) for _, one in self.ingredients())
-
-    @property
-    def keeps_uploads(self) -> bool:
-        """Whether the server gets every upload, and not only their mean."""
-        return self.server.each or self.mean.rule is not None
 
     @cached_property
     def why_no_robust_mean(self) -> str:
@@ -217,31 +272,22 @@ class Method:
         """
         return REGISTRY
 
-    def uploaded_bytes(self, upload: Upload) -> int:
-        """Return the number of bytes that a client sends, compressed if the run compresses uploads."""
-        return upload.nbytes() if self.compression is None else self.compression.nbytes(upload)
-
     def ingredients(self) -> tuple[tuple[str, Ingredient], ...]:
         """Return all ingredients as (slot name, ingredient).
 
         The slot name is the key of an ingredient's memory and messages everywhere.
         """
-        return self._ingredients
+        return self._held
 
-    @cached_property
-    def _ingredients(self) -> tuple[tuple[str, Ingredient], ...]:
-        slots: tuple[tuple[str, Ingredient | None], ...] = (
-            ("head", self.head),
-            ("correction", self.correction),
-            ("solver", self.solver),
-            ("opening", self.opening),
-            ("message", self.message),
-            ("personal", self.personal),
-            ("optimizer", self.optimizer),
-            ("compression", self.compression),
-        )
-        terms = tuple((f"term-{type(term).__name__}", term) for term in self.terms)
-        return *((slot, one) for slot, one in slots if one is not None), *terms
+
+def unmoved(received: Params, sends_update: bool) -> Params:
+    """Return what a client uploads that has not moved: what it received, or an update of 0.
+
+    Args:
+        received: The shared weights w^t that the client received.
+        sends_update: Whether clients upload the update (`Method.sends_update`).
+    """
+    return received.zeros() if sends_update else received
 
 
 _SLOTS: Final[dict[str, type]] = {
@@ -277,34 +323,25 @@ _PLACES: Final[tuple[tuple[type[Ingredient], str], ...]] = (
 )
 
 
-def _check_together(m: Method) -> None:
-    """Refuse ingredients of a method that do not fit together.
-
-    Raises:
-        UsageError: One of them would not be used, or not be exact. The message says what to do.
-    """
-    for why in (*_misplaced(m), *_of_terms(m), *_of_a_solver(m), *_of_a_correction(m)):
-        raise UsageError(f"{m.name}: {why}")
-
-
-def _misplaced(m: Method) -> Iterator[str]:
+def _misplaced(
+    message: Ingredient | None, solver: LocalSolver | None, optimizer: Ingredient | None
+) -> Iterator[str]:
     """Yield what is in a slot where it would not do what its kind does."""
-    for slot, one in (("message", m.message), ("solver", m.solver)):
+    for slot, one in (("message", message), ("solver", solver)):
         place = next((place for kind, place in _PLACES if isinstance(one, kind)), slot)
         if place != slot:
             yield (
                 f"{slot} is {with_article(type(one).__name__)}, which only acts in the slot {place}; put it "
                 f"there"
             )
-    if m.optimizer is not None and not isinstance(m.optimizer, KeptOptimizer):
+    if optimizer is not None and not isinstance(optimizer, KeptOptimizer):
         yield (
-            f"optimizer is {with_article(type(m.optimizer).__name__)}; only a run's keep_optimizer fills "
+            f"optimizer is {with_article(type(optimizer).__name__)}; only a run's keep_optimizer fills "
             "that slot, so leave it out (a rule of your own is a LocalSolver)"
         )
 
 
-def _of_terms(m: Method) -> Iterator[str]:
-    names = [type(t).__name__ for t in m.terms]
+def _of_terms(names: list[str]) -> Iterator[str]:
     for name in names:
         if names.count(name) > 1:
             yield (
@@ -312,11 +349,9 @@ def _of_terms(m: Method) -> Iterator[str]:
             )
 
 
-def _of_a_solver(m: Method) -> Iterator[str]:
+def _of_a_solver(m: Method, solver: LocalSolver) -> Iterator[str]:
     """Yield what is only used in steps of SGD, although the method's solver steps by a rule of its own."""
-    if m.solver is None:
-        return
-    rule = type(m.solver).__name__
+    rule = type(solver).__name__
     if any(type(term).note is not Term.note for term in m.terms):
         yield f"one of its terms records something at every step, which needs SGD, not {rule}"
     if m.correction is not None:
@@ -340,9 +375,9 @@ def _of_a_solver(m: Method) -> Iterator[str]:
         )
 
 
-def _of_a_correction(m: Method) -> Iterator[str]:
-    if m.correction is not None and m.correction.plain_sgd and any(p.momentum != 0.0 for p in m.passes):
+def _of_a_correction(correction: Correction | None, passes: tuple[Pass, ...]) -> Iterator[str]:
+    if correction is not None and correction.plain_sgd and any(one.momentum != 0.0 for one in passes):
         yield (
-            f"{type(m.correction).__name__} needs plain SGD (momentum 0 in every pass): its control variates "
+            f"{type(correction).__name__} needs plain SGD (momentum 0 in every pass): its control variates "
             "divide the displacement by the summed learning rates, which momentum breaks"
         )

@@ -19,8 +19,9 @@ from raffed.core.ingredients import Ingredient, Personal
 from raffed.core.ingredients.base import fault, is_raffeds, remembers
 from raffed.core.measures.own_metric import NAME
 from raffed.core.messages import Addressed, Broadcast, ClientState, Private, ServerState, Upload, Wire, moved
-from raffed.core.method import Method
+from raffed.core.method import Method, unmoved
 from raffed.core.params import Params, Record, State, fields_of
+from raffed.core.parts import ParameterSplit
 from raffed.core.server import ServerRule
 from raffed.core.training.network import Network, batch_gradients, reestimated
 from raffed.core.training.optimizers import SgdRule
@@ -52,11 +53,11 @@ def explained(m: Method) -> Iterator[None]:
         raise NumericsError(f"{error}; or a smaller value of {m.name}'s own coefficients: {own}") from error
 
 
-def check_client(m: Method, state: ClientState, client: int, round: int) -> None:
+def check_client(method: str, state: ClientState, client: int, round: int) -> None:
     """Check what a client keeps after its round.
 
     Args:
-        m: The method.
+        method: Name of the method.
         state: What it keeps.
         client: Number of the client.
         round: Number of the round, counted from 0.
@@ -67,17 +68,18 @@ def check_client(m: Method, state: ClientState, client: int, round: int) -> None
     where = _diverged({"its own layers": state.v, "its own statistics": state.b, **state.slots})
     if where:
         raise NumericsError(
-            f"{m.name}: what client {client} keeps after round {round + 1} has diverged ({where}); {KEPT}"
+            f"{method}: what client {client} keeps after round {round + 1} has diverged ({where}); {KEPT}"
         )
 
 
-def check_server(m: Method, state: ServerState) -> None:
+def check_server(method: str, rule: ServerRule, state: ServerState) -> None:
     """Check the server's model and its memories after a round.
 
     The uploads are in the range of exact sums, so what is wrong here was made at the server.
 
     Args:
-        m: The method.
+        method: Name of the method.
+        rule: The server's rule.
         state: The server's state after the round.
 
     Raises:
@@ -86,12 +88,12 @@ def check_server(m: Method, state: ServerState) -> None:
     where = _diverged({"the model": state.w, "its statistics": state.b, **state.slots})
     if where:
         raise NumericsError(
-            f"{m.name}: the server's state after round {state.round} has diverged ({where}), although all "
-            f"uploads were finite: {_made_by(m)}; {KEPT}"
+            f"{method}: the server's state after round {state.round} has diverged ({where}), although all "
+            f"uploads were finite: {_made_by(type(rule))}; {KEPT}"
         )
 
 
-def check_evaluated(m: Method, w: Params, round: int) -> None:
+def check_evaluated(method: str, rule: ServerRule, w: Params, round: int) -> None:
     """Check the weights that a server's rule chooses for evaluation.
 
     Raises:
@@ -100,12 +102,12 @@ def check_evaluated(m: Method, w: Params, round: int) -> None:
     where = _diverged({"the model": w})
     if where:
         raise NumericsError(
-            f"{m.name}: the weights for evaluation after round {round} have diverged ({where}): {_made_by(m)}"
+            f"{method}: the weights for evaluation after round {round} have diverged ({where}): "
+            f"{_made_by(type(rule))}"
         )
 
 
-def _made_by(m: Method) -> str:
-    kind = type(m.server)
+def _made_by(kind: type[ServerRule]) -> str:
     if is_raffeds(kind):
         return f"it is the step of the server's rule {kind.__name__} or of an ingredient's memory"
     step = f"{place_of(kind.step)}, {kind.__name__}.step"
@@ -207,9 +209,11 @@ def client_rounds(
     """Train several clients for a round by `session.execute`, one after the other or as one stack."""
     b = b if b.w.device == session.net.device else moved(b, session.net.device)
     visits = [begin(m, b, participant, session) for participant in participants]
-    make_opening(m, visits, session)
+    if m.opening is not None:
+        make_opening(m, visits, session)
     train(m, visits, session)
-    train_private(m, visits, session)
+    if m.personal is not None:
+        train_private(m, visits, session)
     with torch.no_grad():
         return [_conclude(m, visit) for visit in visits]
 
@@ -222,8 +226,8 @@ def begin(m: Method, b: Broadcast, participant: Participant, session: TrainingSe
     net, local, data = session.net, session.local, participant.data
     b = replied(b, participant.client) if participant.sent is None else participant.sent
     b = b if b.w.device == net.device else moved(b, net.device)
-    start = joined(m, b, participant.client_state, net)
-    clock = ClientClock.of(m, session, b.round, participant)
+    start = joined(m.split, b, participant.client_state, net)
+    clock = ClientClock.of(m.training, session, b.round, participant)
     solver = solver_for(local, m.passes[0], clock.first, m.needs_sgd)
 
     def features(state: State) -> Iterator[tuple[Tensor, Tensor]]:
@@ -262,10 +266,14 @@ def begin(m: Method, b: Broadcast, participant: Participant, session: TrainingSe
     kept = participant.client_state.slots if participant.client_state else {}
     views = {
         slot: k.replace(
-            mine=moved(kept[slot], k.w0.device) if slot in kept else one.client_init(k),
+            mine=moved(kept[slot], k.w0.device)
+            if slot in kept
+            else m.hooks["client_init"][slot].client_init(k)
+            if slot in m.hooks["client_init"]
+            else None,
             server=b.slots.get(slot),
         )
-        for slot, one in m.ingredients()
+        for slot, _ in m.ingredients()
     }
     return Visit(participant=participant, clock=clock, downloaded=start, k=k, views=views)
 
@@ -273,9 +281,11 @@ def begin(m: Method, b: Broadcast, participant: Participant, session: TrainingSe
 def _conclude(m: Method, visit: Visit) -> ClientRound:
     """Return what a client keeps and what it sends. It is called without gradient."""
     k, views = visit.k, visit.views
-    done = {slot: one.finish(views[slot]) for slot, one in m.ingredients()}
-    for slot, one in m.ingredients():
-        memory, message = done[slot]
+    done: dict[str, tuple[Private | None, Wire | None]] = {
+        slot: (view.mine, None) for slot, view in views.items()
+    }
+    for slot, one in m.hooks["finish"].items():
+        memory, message = done[slot] = one.finish(views[slot])
         if not (isinstance(memory, Private | None) and isinstance(message, Wire | None)):
             raise fault(
                 one,
@@ -283,7 +293,7 @@ def _conclude(m: Method, visit: Visit) -> ClientRound:
                 f"returned {described(memory)} to keep and {described(message)} to send; only a Private "
                 "record may stay with the client, and only a Wire may travel",
             )
-        if memory is not None and not remembers(one):
+        if memory is not None and not remembers(type(one)):
             raise fault(
                 one,
                 "finish",
@@ -293,11 +303,11 @@ def _conclude(m: Method, visit: Visit) -> ClientRound:
     sent = m.split.shared(k.w, k.spec.norms)
     # So that an upload shares no storage with the client state
     sent = sent.clone() if m.keeps_state else sent
-    for slot, one in m.ingredients():
+    for slot, one in m.hooks["outgoing"].items():
         sent = one.outgoing(sent, views[slot])
     if m.compression is not None:
-        unmoved = m.unmoved(m.split.shared(visit.downloaded.w, k.spec.norms))
-        sent, left = m.compression.compress(sent, unmoved, views["compression"])
+        start = unmoved(m.split.shared(visit.downloaded.w, k.spec.norms), m.sends_update)
+        sent, left = m.compression.compress(sent, start, views["compression"])
         done["compression"] = left, None
     local_buffers = m.split.buffers == "local"
     upload = Upload(
@@ -311,7 +321,7 @@ def _conclude(m: Method, visit: Visit) -> ClientRound:
     stays = k.state.b if local_buffers else Params({})
     after = ClientState(m.split.own(k.w, k.spec.norms), stays, kept)
     if not after.empty:
-        check_client(m, after, k.client, k.round)
+        check_client(m.name, after, k.client, k.round)
     views = {slot: view.replace(mine=kept.get(slot)) for slot, view in views.items()}
     return ClientRound(
         upload=upload,
@@ -336,22 +346,23 @@ def between_rounds(
     if m.personal is not None and m.personal.between == "round":
         return client_rounds(m, b, [participant], session)[0]
     visit = begin(m, b, participant, session)
-    make_opening(m, [visit], session)
+    if m.opening is not None:
+        make_opening(m, [visit], session)
     if m.personal is not None and m.personal.between == "private":
         train_private(m, [visit], session)
     return ClientModels(trained=visit.k.start, views=visit.views)
 
 
-def joined(m: Method, b: Broadcast, client_state: ClientState | None, net: Network) -> State:
+def joined(split: ParameterSplit, b: Broadcast, client_state: ClientState | None, net: Network) -> State:
     """Return the broadcast model completed by the client's own layers and buffers.
 
     Before the client's first participation these are the initial ones.
     """
     w, buffers = b.w, b.b
-    if m.split.personal != "none":
-        own = client_state.v if client_state else m.split.own(net.initial.w, net.norm_names)
+    if split.personal != "none":
+        own = client_state.v if client_state else split.own(net.initial.w, net.norm_names)
         w = w.joined(own, net.initial.w.names)
-    if m.split.buffers == "local":
+    if split.buffers == "local":
         buffers = client_state.b if client_state else net.initial.b
     return State(w, buffers).to(net.device)
 
@@ -360,7 +371,7 @@ def server_init(m: Method, initial: State, spec: Spec) -> ServerState:
     """Return the server's state before the first round."""
     w = m.split.shared(initial.w, spec.norms)
     slots: dict[str, Wire | Private] = {}
-    for slot, one in m.ingredients():
+    for slot, one in m.hooks["server_init"].items():
         made = one.server_init(w, spec)
         if made is not None:
             slots[slot] = made
@@ -399,51 +410,51 @@ def server_round(
         uploads = [one for one in k.received["server"].each if isinstance(one, Upload)]
         mean_w, mean_b = robust_mean(m.mean, uploads, s, mean_w, mean_b)
         k = replace(k, b=mean_b)
-    slots: dict[str, Wire | Private | None] = {
-        slot: one.server_step(s.slots.get(slot), k.received.get(slot, nothing), k.spec)
-        for slot, one in m.ingredients()
-    }
+    slots: dict[str, Wire | Private | None] = {slot: s.slots.get(slot) for slot, _ in m.ingredients()}
+    for slot, one in m.hooks["server_step"].items():
+        slots[slot] = one.server_step(slots[slot], k.received.get(slot, nothing), k.spec)
     slots["server"], w = (step or m.server.step)(s.slots.get("server"), s.w, mean_w, k)
-    slots.update(_extra(m, slots["server"]))
+    slots.update(_extra(m.name, m.server, [slot for slot, _ in m.ingredients()], slots["server"]))
     kept = {slot: v for slot, v in slots.items() if v is not None}
     after = ServerState(s.round + 1, w, m.server.statistics(s.b, mean_b, k), kept)
-    check_server(m, after)
+    check_server(m.name, m.server, after)
     return after
 
 
-def _extra(m: Method, own: Any) -> dict[str, Wire]:
+def _extra(method: str, rule: ServerRule, known: list[str], own: Any) -> dict[str, Wire]:
     """Return what the server's rule broadcasts in addition: to slots that the method has, and replies."""
-    found, known = m.server.extra_broadcast(own), [slot for slot, _ in m.ingredients()]
+    found = rule.extra_broadcast(own)
     for slot, message in found.items():
         if not isinstance(message, Wire):
-            raise fault(m.server, "extra_broadcast", f"has {described(message)}; only a Wire may travel")
+            raise fault(rule, "extra_broadcast", f"has {described(message)}; only a Wire may travel")
         if slot not in known and not (isinstance(message, Addressed) and slot != "server"):
             raise fault(
-                m.server,
+                rule,
                 "extra_broadcast",
-                f"has a message for the slot {slot!r}, which nothing reads; the slots of {m.name} are "
+                f"has a message for the slot {slot!r}, which nothing reads; the slots of {method} are "
                 f"{', '.join(known) or 'empty'}",
             )
     return found
 
 
-def reported(m: Method, s: ServerState) -> dict[str, float]:
+def reported(reporting: Mapping[str, Ingredient], rule: ServerRule, s: ServerState) -> dict[str, float]:
     """Return the numbers that the ingredients and the server's rule report of their memories.
 
     Args:
-        m: The method.
+        reporting: The ingredients that report (`Method.hooks`).
+        rule: The server's rule.
         s: The server's state after a round.
 
     Raises:
         UserCodeError: A name cannot be that of a metric or occurs twice, or a value is not a number.
     """
-    everyone: list[tuple[str, Ingredient | ServerRule]] = [*m.ingredients(), ("server", m.server)]
+    everyone: list[tuple[str, Ingredient | ServerRule]] = [*reporting.items(), ("server", rule)]
     return _numbers("report", [(one, one.report(s.slots.get(slot))) for slot, one in everyone])
 
 
-def client_reported(m: Method, models: ClientModels) -> dict[str, float]:
-    """Return the numbers that the ingredients report of a client after its round, as `reported` does."""
-    found = [(one, one.report_client(models.views[slot])) for slot, one in m.ingredients()]
+def client_reported(reporting: Mapping[str, Ingredient], models: ClientModels) -> dict[str, float]:
+    """Return the numbers that these ingredients report of a client after its round, as `reported` does."""
+    found = [(one, one.report_client(models.views[slot])) for slot, one in reporting.items()]
     return _numbers("report_client", found)
 
 
@@ -474,5 +485,5 @@ def evaluated_broadcast(m: Method, s: ServerState) -> Broadcast:
     """
     w = m.server.evaluation_weights(s.slots.get("server"), s.w)
     if w is not s.w:
-        check_evaluated(m, w, s.round)
+        check_evaluated(m.name, m.server, w, s.round)
     return unaddressed(s.replace(w=w).broadcast())

@@ -14,7 +14,6 @@ from raffed.core import seeds
 from raffed.core.aggregation.exact_sums import UploadAccumulator
 from raffed.core.measures.scores import ScoreCounts
 from raffed.core.messages import Upload
-from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.errors import NumericsError, UsageError
 from raffed.results.metric import Row
@@ -95,7 +94,7 @@ def attacked(upload: Upload, start: Params, plan: Faults, seed: int, round: int,
 
     Args:
         upload: What the client would send.
-        start: What the client would send if it had not moved (`Method.unmoved`).
+        start: What the client would send if it had not moved (`raffed.core.method.unmoved`).
         plan: The plan of faults.
         seed: Seed of the run.
         round: Number of the round, counted from 0.
@@ -157,12 +156,13 @@ class Images(NamedTuple):
     num_classes: int
 
 
-def check_attack(plan: Faults, method: Method, clients: int, images: Images) -> None:
+def check_attack(plan: Faults, method: str, shares: bool, clients: int, images: Images) -> None:
     """Check the attack of a run.
 
     Args:
         plan: The plan of faults.
-        method: The run's method.
+        method: Name of the run's method.
+        shares: Whether its clients share weights.
         clients: Number N of all clients.
         images: What the run's inputs are.
 
@@ -181,8 +181,8 @@ def check_attack(plan: Faults, method: Method, clients: int, images: Images) -> 
             f"faults.attackers = {plan.attackers:g} of {clients} clients comes to none of them; it must be "
             f"above {0.5 / clients:.4g}, such as {1 / clients:.4g} for one"
         )
-    if plan.attack not in ("label_flip", "backdoor") and method.split.personal == "all":
-        raise UsageError(f"{what}: the clients of {method.name} share no weights that could be changed")
+    if plan.attack not in ("label_flip", "backdoor") and not shares:
+        raise UsageError(f"{what}: the clients of {method} share no weights that could be changed")
     if plan.attack == "backdoor":
         _check_backdoor(images, plan.backdoor_target, what)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from raffed.config.clock import Clock
 from raffed.config.federation import Federation
 from raffed.config.privacy import Privacy
 from raffed.config.run import RunConfig
@@ -232,41 +233,50 @@ def _check_rule(
 # Checks of the virtual clock of a run against its method, its data and its other options.
 
 
-def check_clock(
-    config: RunConfig, method: Method, clients: int, trainable: Sequence[int], *, in_stages: bool
-) -> None:
+def check_clock(clock: Clock, federation: Federation, clients: int, trainable: Sequence[int]) -> None:
     """Check the virtual clock of a run.
 
     Args:
-        config: The run's configuration.
-        method: Its method, with the mean that the run asks for.
+        clock: The section `clock` of the run.
+        federation: The section `federation`.
         clients: Number N of all clients.
         trainable: The clients that may train.
-        in_stages: Whether the data come in stages.
 
     Raises:
         UsageError: It does not fit the rest of the run.
     """
-    clock = config.clock
     clock.check_together()
     if clock.speeds == "trace":
         clock.traced(clients)
-    if clock.speeds and needs_losses(config.federation):
+    if clock.speeds and needs_losses(federation):
         raise UsageError(
             f"clock.speeds = {clock.speeds!r}: the clock must know all participants beforehand, and "
-            f"federation.selection = {config.federation.selection!r} chooses them by their losses; leave one "
+            f"federation.selection = {federation.selection!r} chooses them by their losses; leave one "
             "of the two out"
         )
     if not clock.asynchronous:
         return
-    at_once = config.federation.participants(len(trainable))
+    at_once = federation.participants(len(trainable))
     if clock.buffer > at_once:
         raise UsageError(
             f"clock.buffer = {clock.buffer} is more than the {at_once} clients that train at a time; lower "
             "--buffer, or raise --participation"
         )
+
+
+def check_waiting(config: RunConfig, method: Method, in_stages: bool) -> None:
+    """Refuse a server that does not wait for all participants, where the rest of the run needs it to.
+
+    Args:
+        config: The run's configuration.
+        method: Its method, with the mean that the run asks for.
+        in_stages: Whether the data come in stages.
+
+    Raises:
+        UsageError: The server must wait.
+    """
     if why := _why_not(config, method, in_stages):
-        raise UsageError(f"clock.server = {clock.server!r}: {why}")
+        raise UsageError(f"clock.server = {config.clock.server!r}: {why}")
 
 
 def _why_not(config: RunConfig, method: Method, in_stages: bool) -> str:

@@ -167,8 +167,8 @@ class ModelScoring:
     y: Tensor
 
     def __call__(self, net: Network, setup: Setup) -> ScoreCounts:
-        scorer = ModelScorer(setup.method, net, setup.dataset.num_classes)
-        state = joined(setup.method, self.whole, None, net)
+        scorer = ModelScorer(setup.method.personal, net, setup.dataset.num_classes)
+        state = joined(setup.method.split, self.whole, None, net)
         return scorer.of(state, net.arranged(self.x.to(net.device)), self.y.to(net.device))
 
 

@@ -162,7 +162,7 @@ class AuthorFolder:
             if changed := changes(contents["code"], code):
                 contents["segments"][-1]["accepted"], contents["code"] = changed, code
         else:
-            check_free(path, config)
+            check_free(path, config.identity())
             contents, done = _contents(config, setup, engine, command), 0
             make_folder(path)
         record = RunRecord(path, contents)

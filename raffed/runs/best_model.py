@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raffed.config.run import RunConfig
 from raffed.config.stop_rule import ValidationCurve, read_rule
 from raffed.core.messages import ServerState
 from raffed.results.metric import Metric, Row
@@ -40,7 +39,8 @@ class Validation:
     """The validation measure of a run: when it ends the run, and which round was the best.
 
     Args:
-        config: The run.
+        stop_when: `federation.stop_when`.
+        validates: Whether the clients have validation parts.
         has_global: Whether the method has a global model. Only such a model is kept as the best.
         earlier: The rows of the rounds before, if the run is resumed.
         best: The best model of the rounds before; None if there is none, or if none was kept.
@@ -48,15 +48,16 @@ class Validation:
 
     def __init__(
         self,
-        config: RunConfig,
+        stop_when: str,
+        validates: bool,
         has_global: bool,
         earlier: pa.Table | None = None,
         best: BestModel | None = None,
     ) -> None:
-        self.rule = read_rule(config.federation.stop_when)
+        self.rule = read_rule(stop_when)
         measured = "val.accuracy" if has_global else "val.personal"
         self.measure = measured if self.rule is None else self.rule.measure
-        self._keeps = bool(config.data.validation) and has_global
+        self._keeps = validates and has_global
         self.curve = ValidationCurve(
             self.measure, () if earlier is None else values_in(earlier, self.measure)
         )

@@ -210,7 +210,7 @@ def check_fork(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:
         UsageError: A setting may not change, or the round is not one of the run's.
         RunFolderError: The folder is not free.
     """
-    check_free(out, config)
+    check_free(out, config.identity())
     done = run.contents["rounds_done"]
     if not max(run.config.federation.forked_at, 1) <= at <= done:
         first = max(run.config.federation.forked_at, 1)
@@ -273,8 +273,8 @@ def forked(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:
     check_rows(run.path, at)
     same_data = config.data.dataset == run.config.data.dataset
     setup = prepare_run(config, data_sha256=str(run.contents.get("data_sha256", "")) if same_data else "")
-    check_new(setup)
-    trust_own(setup.code, config)
+    check_new(config.federation, config.faults, config.runtime, setup.data)
+    trust_own(setup.code, config.data.dataset)
     if setup.partition.num_clients != run.contents["clients"]:
         raise UsageError(
             f"{config.data.split} has {setup.partition.num_clients} clients, and the run in {run.path} has "

@@ -245,6 +245,52 @@ def damaged_client_states(checkpoint: Path, about: CheckpointState) -> dict[str,
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
+def write_checkpoint(
+    part: Path,
+    state: RunState,
+    store: Path,
+    kept: Mapping[int, int],
+    known: Mapping[str, str],
+    identity: str,
+    with_versions: bool,
+) -> dict[str, str]:
+    """Write a checkpoint to the folder `part` and return the hashes of its client states.
+
+    Args:
+        part: The folder, which does not exist yet.
+        state: Where the run stands.
+        store: The folder of the client states.
+        kept: Client → version of its state, of the clients that keep something.
+        known: Hashes of the client states in the checkpoint before.
+        identity: The run's identity.
+        with_versions: Whether the participants cannot be drawn again (`CheckpointState`).
+    """
+    server, best = state.server, state.best
+    part.mkdir()
+    save_record(server, part / SERVER)
+    hashes = save_client_states(store, kept, part / CLIENT_STATES, known)
+    about: dict[str, object] = {
+        "round": server.round,
+        "server_sha256": digest(server),
+        "round_hashes": state.round_hashes,
+        "vaults": hashes,
+        "identity": identity,
+    }
+    if with_versions:
+        about["versions"] = {str(client): done for client, done in sorted(state.versions.items())}
+    if best is not None:
+        save_record(best.server, part / BEST)
+        chosen = {"round": best.server.round, "measure": best.measure, "value": best.value}
+        about["best"] = {**chosen, "sha256": digest(best.server)}
+    if state.past:
+        about["past"] = {str(number): digest(one) for number, one in sorted(state.past.items())}
+        for number, one in state.past.items():
+            save_record(one, part / past_name(number))
+    write_json(part / STATE_FILE, about)
+    sync_tree(part)
+    return hashes
+
+
 # Write the checkpoints of a run that is being executed, and find the one from which it continues.
 
 
@@ -255,8 +301,12 @@ class CheckpointStore:
     the hashes of the rounds until then.
     """
 
-    def __init__(self, setup: Setup, record: RunRecord) -> None:
-        self._setup, self._record, self._path = setup, record, record.path
+    def __init__(self, setup: Setup, identity: str, record: RunRecord, earlier: EarlierRounds) -> None:
+        self._method, self._identity, self._earlier = setup.method, identity, earlier
+        federation = setup.config.federation
+        self._keep, self._forked_at = setup.config.runtime.keep_checkpoints, federation.forked_at
+        self._records_versions = needs_losses(federation)
+        self._record, self._path = record, record.path
         self.states_folder = record.path / CLIENT_STATES
         self.resumed: ServerState | None = None
         self.round_hashes: list[str] = []
@@ -279,49 +329,26 @@ class CheckpointStore:
         shutil.rmtree(part, ignore_errors=True)
         with writer.flushing() as rows, _removed_on_failure(part):
             folder.mkdir(exist_ok=True)
-            hashes = self._write(part, state)
+            hashes = write_checkpoint(
+                part,
+                state,
+                self.states_folder,
+                state.versions if self._method.keeps_state else {},
+                self._client_state_hashes,
+                self._identity,
+                self._records_versions or bool(self.versions),
+            )
             self._record.add_files({**rows, state_name(target): file_sha256(part / STATE_FILE)})
         shutil.rmtree(target, ignore_errors=True)
         part.replace(target)
         sync_folder(folder)
         self._saved, self._client_state_hashes = state.server.round, hashes
-        for old in self._to_remove():
-            shutil.rmtree(old)
+        # A fork keeps the checkpoint from which it began
+        origin = f"round-{self._forked_at:06d}" if self._forked_at else ""
+        for old in checkpoints(self._path)[: -self._keep]:
+            if old.name != origin:
+                shutil.rmtree(old)
         self._record.write({"rounds_done": state.server.round})
-
-    def _to_remove(self) -> list[Path]:
-        """Return the oldest checkpoints that need not be kept. A fork keeps the one from which it began."""
-        federation, runtime = self._setup.config.federation, self._setup.config.runtime
-        kept = f"round-{federation.forked_at:06d}" if federation.forked_at else ""
-        return [one for one in checkpoints(self._path)[: -runtime.keep_checkpoints] if one.name != kept]
-
-    def _write(self, part: Path, state: RunState) -> dict[str, str]:
-        """Write a checkpoint to the folder `part` and return the hashes of its client states."""
-        server, versions, best = state.server, state.versions, state.best
-        part.mkdir()
-        save_record(server, part / SERVER)
-        kept = versions if self._setup.method.keeps_state else {}
-        hashes = save_client_states(self.states_folder, kept, part / CLIENT_STATES, self._client_state_hashes)
-        about: dict[str, object] = {
-            "round": server.round,
-            "server_sha256": digest(server),
-            "round_hashes": state.round_hashes,
-            "vaults": hashes,
-            "identity": self._setup.config.identity(),
-        }
-        if needs_losses(self._setup.config.federation) or self.versions:
-            about["versions"] = {str(client): done for client, done in sorted(versions.items())}
-        if best is not None:
-            save_record(best.server, part / BEST)
-            chosen = {"round": best.server.round, "measure": best.measure, "value": best.value}
-            about["best"] = {**chosen, "sha256": digest(best.server)}
-        if state.past:
-            about["past"] = {str(number): digest(one) for number, one in sorted(state.past.items())}
-            for number, one in state.past.items():
-                save_record(one, part / past_name(number))
-        write_json(part / STATE_FILE, about)
-        sync_tree(part)
-        return hashes
 
     def lacks(self, server: ServerState) -> bool:
         """Return whether the server has completed rounds after the last checkpoint."""
@@ -332,8 +359,7 @@ class CheckpointStore:
 
         `with_rows` says that a checkpoint also needs the metric rows of all its rounds.
         """
-        earlier = EarlierRounds.of(self._record.contents)
-        method = self._setup.method
+        earlier, method = self._earlier, self._method
         found, unread, said = checkpoints(self._path), None, list[str]()
         until, why = rows_until(self._path) if found and with_rows else (0, "")
         for checkpoint in reversed(found):

@@ -199,12 +199,12 @@ def write_notebook(path: Path, code: RunCode) -> None:
             write_text(target, data.decode())
 
 
-def trust_own(code: RunCode, config: RunConfig) -> None:
+def trust_own(code: RunCode, dataset: str) -> None:
     """Note the code of a run as this user's own, so that the run can be resumed."""
     for part in code.parts:
         one = part.sources
         gate.trust(gate.hashes_of(one.reference, one.place, one.files))
-    data = code_of(config.data.dataset)
+    data = code_of(dataset)
     place = located(data.rpartition(":")[0]) if data is not None else None
     if data is not None and place is not None and gate.is_said(data):
         gate.trust(gate.hashes_of(data, place, hashes_at(place)))

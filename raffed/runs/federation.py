@@ -7,44 +7,40 @@ from __future__ import annotations
 
 import logging
 import time
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from raffed.config.privacy import Privacy
 from raffed.core.ingredients import Ingredient
-from raffed.core.measures.scores import ScoreCounts
 from raffed.core.messages import ServerState
 from raffed.core.params import State
-from raffed.core.round import evaluated_broadcast, server_init
+from raffed.core.round import evaluated_broadcast, reported, server_init
 from raffed.core.training.overrides import override_line
 from raffed.errors import RaffedError, RunFolderError
-from raffed.federation.faults import attack_rows
 from raffed.federation.selection import needs_losses
 from raffed.own.user_code import user_errors
 from raffed.results.lock import held, this_process
-from raffed.results.metric import Row
-from raffed.results.metrics import BROADCAST_ACCURACY, TRAINING_ACCURACY
 from raffed.results.origin import command_line, work_for
 from raffed.results.runfile import RUN_FILE
 from raffed.runs.aggregation import CleanScore, RoundAggregator, ServerDevice
 from raffed.runs.best_model import Validation
 from raffed.runs.checkpoint import RunState, round_sha256
 from raffed.runs.events import RoundEvent, round_event
-from raffed.runs.final_measures import OwnMeasures, after_last, before_last, fairness
+from raffed.runs.final_measures import ModelScores, OwnMeasures, after_last, before_last, fairness
 from raffed.runs.folder import RunFolder
 from raffed.runs.folder_place import of_folder, written
 from raffed.runs.metric_rows import Accountant, ClientSurvey, IdleTerms, round_rows, validation_rows
-from raffed.runs.participation import RoundPlan, losses_by
-from raffed.runs.round_schedule import RoundInScoring, RoundInTraining, RoundSchedule, asked_of
+from raffed.runs.participation import RoundPlan, losses_by, no_losses
+from raffed.runs.round_schedule import RoundInScoring, RoundInTraining, RoundSchedule, Timeline, merged
 from raffed.runtime.api import Backend
 from raffed.runtime.federated_data import FederatedData
 from raffed.runtime.machine import bf16_gain, bf16_in_hardware, check_unchanged
 from raffed.runtime.network_setup import has_normalisation, make_network, make_spec
 from raffed.runtime.reports import Stopwatch
-from raffed.runtime.run_method import network_line
+from raffed.runtime.run_method import NetworkRequest, network_line
 from raffed.runtime.setup import Setup
 
 # Warnings about settings that are valid but probably unintended.
@@ -59,7 +55,8 @@ def warn(setup: Setup, resumed: bool = False) -> None:
     What the method overrides, what it requires of the network, and which parts of the data are used, is said
     when a run begins, and not again when it is resumed.
     """
-    config, federation, clients = setup.config, setup.config.federation, len(setup.data.trainable)
+    config, method, data = setup.config, setup.method, setup.data
+    federation, clients = config.federation, len(data.trainable)
     if federation.participation * clients < 0.5:  # rounding would give 0 participants
         log.warning(
             "federation.participation = %g of %d clients is %.2g of one: one client is trained per round",
@@ -67,31 +64,30 @@ def warn(setup: Setup, resumed: bool = False) -> None:
             clients,
             federation.participation * clients,
         )
-    if not resumed and (line := override_line(setup.method, config.local)):
-        log.warning("%s", line)
-    if not resumed and (line := network_line(setup.method)):
-        log.warning("%s", line)
-    for line in () if resumed else (*setup.dataset.facts.notes, *_about_network(setup)):
-        log.warning("%s", line)
+    if not resumed:
+        lines = (override_line(method.training, config.local), network_line(setup.network))
+        asked = method.hooks["caution"]
+        said = _about_network(setup.network, data, asked.values()) if asked else []
+        for line in (*filter(None, lines), *data.dataset.facts.notes, *said):
+            log.warning("%s", line)
     if config.faults.takes_all:
         log.warning(
             "faults: with drop, late or corrupt = 1 no upload ever counts, so the server's model never "
             "changes"
         )
-    if config.privacy.noise and setup.method.server.adaptive:
+    if config.privacy.noise and method.server.adaptive:
         log.warning(
             "privacy.noise with %s: its server divides by the root of the mean squared update, most of which "
             "may be noise. epsilon holds all the same, but little may be learned; fedavg and fedavgm do not "
             "divide by it",
-            setup.method.name,
+            method.name,
         )
-    if not setup.method.has_global and not any(
-        len(part) for part in (*setup.partition.test, *setup.partition.val)
-    ):
+    partition = data.partition
+    if not method.has_global and not any(len(part) for part in (*partition.test, *partition.val)):
         log.warning(
             "%s has no global model and no client has a local test part: no accuracy will be measured; "
             "give data.local_test (--local-test), such as 0.2",
-            setup.method.name,
+            method.name,
         )
     if (
         config.numerics.precision == "bf16"
@@ -107,173 +103,225 @@ def warn(setup: Setup, resumed: bool = False) -> None:
         )
 
 
-def _about_network(setup: Setup) -> list[str]:
-    """Return what the method's ingredients say about the run's network, with the names of both."""
-    asked = [one for _, one in setup.method.ingredients() if type(one).caution is not Ingredient.caution]
-    if not asked:
-        return []
-    found = [one.caution(has_normalisation(setup)) for one in asked]
-    return [f"{setup.method.name} with {setup.config.model.name}: {line}" for line in found if line]
+def _about_network(network: NetworkRequest, data: FederatedData, asked: Iterable[Ingredient]) -> list[str]:
+    """Return what ingredients say about the run's network, with the names of both."""
+    normalised = has_normalisation(network, data)
+    found = [one.caution(normalised) for one in asked]
+    return [f"{network.method} with {network.model.name}: {line}" for line in found if line]
 
 
-class RoundLoop:
-    """The rounds of one run, from the first to the last.
+class RunProgress:
+    """How far a run has come. It holds nothing that computes.
 
-    `versions` maps a client to the number of rounds done when it last took part. The seconds of a round count
-    from its beginning, or from the scoring of the previous round if that was later. `ends` is the round after
-    which `federation.stop_when` is known to have ended the run, 0 if it did not; with None the rule decides.
+    Args:
+        data: The clients and their samples.
+        server: The server's state from which the run goes on.
+        round_hashes: The hashes of the weights after the rounds that are done.
+        validation: When the run ends, and its best model.
+        privacy: The section `privacy` of the run.
+        ends: The round after which `federation.stop_when` is known to have ended the run, 0 if it did not;
+            with None the rule decides.
+
+    Attributes:
+        server: The server's present state.
+        round_hashes: The hash of the weights after every round.
+        versions: Client → number of rounds done when it last took part.
+        ended_early: Why the run ends before its last round; empty if it goes on.
     """
 
-    def __init__(self, setup: Setup, runtime: Backend, folder: RunFolder, ends: int | None = None) -> None:
-        self.setup, self.runtime, self.folder = setup, runtime, folder
-        self.method = setup.method
-        network = make_network(setup)
-        self.spec = make_spec(setup.data, network.feature_dim, network.norm_names)
-        self._network = network
-        device = ServerDevice(setup, network, runtime)
-        self.aggregator = RoundAggregator(setup, device, self.spec)
-        self._survey = ClientSurvey(setup, runtime, network.initial, self.spec.norms)
-        public = self.aggregator.public
-        self._own = OwnMeasures(setup, device)
-        self._idle = IdleTerms(setup.method)
-        self._clean = None if public is None else CleanScore(setup.data, device, public)
-        with user_errors():
-            self.server: ServerState = folder.resumed or server_init(self.method, network.initial, self.spec)
-        self.round_hashes: list[str] = list(folder.round_hashes)
+    def __init__(
+        self,
+        data: FederatedData,
+        server: ServerState,
+        round_hashes: list[str],
+        validation: Validation,
+        privacy: Privacy,
+        ends: int | None,
+    ) -> None:
+        self._data, self._ends, self.validation = data, ends, validation
+        self.server, self.round_hashes = server, list(round_hashes)
         self.versions: dict[int, int] = {}
-        self._last = 0.0  # the time when a round was last scored
-        self._ahead: RoundPlan | None = None  # plan of the coming round, made while the previous one trains
-        self._accountant = Accountant(setup.config.privacy)
-        present = weakref.proxy(self)  # a cycle would keep the data of a finished run in memory
-        self._losses = losses_by(runtime, lambda: present.server, self.versions)
-        self._by_loss = needs_losses(setup.config.federation)
-        self._schedule = RoundSchedule(setup, self._losses, folder.past)
-        self.versions.update(folder.versions)
-        for number in () if folder.versions else range(self.server.round):
-            then = folder.earlier.config_at(number, setup.config)
-            past = replace(setup.data, federation=then.federation, faults=then.faults, seed=then.seed)
-            for clients, start in self._schedule.trained(number, past):
-                self._took_part(clients, start, past)
-        has_global = self.method.has_global
-        self.validation = Validation(setup.config, has_global, folder.recorded_rows(), folder.best)
-        self._ends = ends
-        self.ended_early = self._reason_to_end() if self.server.round else ""
-        # The last server whose round has its rows, and the versions and the best model at that time. After a
-        # failure, saving any other server would leave a gap in the rows.
-        self._safe = self._reached()
-        self._watch = Stopwatch()
-
-    def _took_part(self, clients: tuple[int, ...], round: int, data: FederatedData) -> None:
-        """Note the participants of a round under the settings that it was executed with."""
-        self.versions.update(dict.fromkeys(clients, round + 1))
-        everyone = len(data.trainable)
-        self._accountant.add(clients, data.federation.participants(everyone) / everyone)
-
-    def _reason_to_end(self) -> str:
-        """Return why the run ends before its last round, with the rounds done; empty if it goes on."""
-        done = self.server.round
-        if done >= self.setup.config.federation.rounds:
-            return ""
-        if self._ends is not None:
-            return "as recorded" if done == self._ends else ""
-        return self.validation.reason_to_end(done)
+        self.accountant = Accountant(privacy)
+        self.ended_early = ""
 
     @property
     def over(self) -> bool:
         """Whether the run has come to its end."""
-        return bool(self.ended_early) or self.server.round >= self.setup.config.federation.rounds
+        return bool(self.ended_early) or self.server.round >= self._data.federation.rounds
 
     @property
     def state(self) -> State:
         return State(self.server.w, self.server.b)
 
-    def rounds(self, stop: Callable[[], bool] = lambda: False) -> Iterator[RoundEvent]:
+    def took_part(self, clients: tuple[int, ...], round: int, data: FederatedData | None = None) -> None:
+        """Note the participants of a round.
+
+        Args:
+            clients: The participants.
+            round: Number of the model with which they began.
+            data: The clients under the settings of that round, if these were others than those of now.
+        """
+        data = self._data if data is None else data
+        self.versions.update(dict.fromkeys(clients, round + 1))
+        everyone = len(data.trainable)
+        self.accountant.add(clients, data.federation.participants(everyone) / everyone)
+
+    def decide(self) -> None:
+        """Find whether the run ends before its last round."""
+        done = self.server.round
+        if done >= self._data.federation.rounds:
+            self.ended_early = ""
+        elif self._ends is not None:
+            self.ended_early = "as recorded" if done == self._ends else ""
+        else:
+            self.ended_early = self.validation.reason_to_end(done)
+
+    def reached(self, past: Mapping[int, ServerState]) -> RunState:
+        """Return where the run stands, for a checkpoint. `past` are earlier models that are still needed."""
+        hashes = self.round_hashes[: self.server.round]
+        return RunState(self.server, hashes, dict(self.versions), self.validation.kept, past)
+
+
+class RoundLoop:
+    """The rounds of one run, from the first to the last.
+
+    The seconds of a round count from its beginning, or from the scoring of the previous round if that was
+    later. `ends` is that of `RunProgress`.
+    """
+
+    def __init__(self, setup: Setup, runtime: Backend, folder: RunFolder, ends: int | None = None) -> None:
+        self.setup, self.runtime, self.folder = setup, runtime, folder
+        self.method, self._data = setup.method, setup.data
+        config, federation = setup.config, setup.config.federation
+        network = make_network(setup.network, self._data)
+        self.spec = make_spec(self._data, network.feature_dim, network.norm_names)
+        self._network = network
+        self._device = ServerDevice(setup, network, runtime)
+        self.aggregator = RoundAggregator(setup, self._device, self.spec)
+        self._surveys = federation.survey > 0 or bool(self._data.unseen)
+        public = self.aggregator.public
+        self._own = OwnMeasures(self._data, self.method.name)
+        self._idle = IdleTerms([type(one) for _, one in self.method.ingredients()])
+        self._clean = None if public is None else CleanScore(self._data, self._device, public)
+        with user_errors():
+            server: ServerState = folder.resumed or server_init(self.method, network.initial, self.spec)
+        validation = Validation(
+            federation.stop_when,
+            bool(config.data.validation),
+            self.method.has_global,
+            folder.recorded_rows,
+            folder.best,
+        )
+        self.now = now = RunProgress(
+            self._data, server, folder.round_hashes, validation, config.privacy, ends
+        )
+        self._last = 0.0  # the time when a round was last scored
+        self._ahead: RoundPlan | None = None  # plan of the coming round, made while the previous one trains
+        self._by_loss = needs_losses(federation)
+        losses = losses_by(runtime, lambda: now.server, now.versions) if self._by_loss else no_losses
+        self._schedule = RoundSchedule(
+            self._data,
+            self.method.mean,
+            config.clock,
+            Timeline(setup) if config.clock.speeds else None,
+            losses,
+            folder.past,
+            cohort=config.numerics.cohort,
+            masks=config.privacy.masks,
+        )
+        now.versions.update(folder.versions)
+        for number in () if folder.versions else range(now.server.round):
+            then = folder.earlier.config_at(number, config)
+            past = replace(self._data, federation=then.federation, faults=then.faults, seed=then.seed)
+            for clients, start in self._schedule.trained(number, past):
+                now.took_part(clients, start, past)
+        if now.server.round:
+            now.decide()
+        # The last server whose round has its rows, and the versions and the best model at that time. After a
+        # failure, saving any other server would leave a gap in the rows.
+        self._safe = now.reached(self._schedule.past)
+        self._watch = Stopwatch()
+
+    def rounds(
+        self, stop: Callable[[], bool] = lambda: False, *, count: int | None = None
+    ) -> Iterator[RoundEvent]:
         """Execute the remaining rounds and yield an event for each.
 
-        `stop()` is called after every round. What is done is always recorded.
+        Actors train a round while the previous one is scored and recorded. They do not do so during a survey,
+        because it reads what clients keep, nor if the scores may end the run.
+
+        Args:
+            stop: Called after every round. What is done is always recorded.
+            count: How many rounds to execute, without checkpoints; None for all that remain, with them.
         """
-        config = self.setup.config
+        now, saves = self.now, count is None
+        config, schedule = self.setup.config, self._schedule
+        left = config.federation.rounds - now.server.round if count is None else count
+        ahead: RoundInTraining | None = None
         try:
-            for event in self.next(config.federation.rounds - self.server.round):
-                yield event
+            while left > 0 and not now.over:
+                left -= 1
+                ended = self._trained(ahead or self._begun())
+                waits = now.validation.rule is not None or ended.training.plan.surveyed
+                ahead = None if waits or not left else self._begun()
+                yield self._recorded(ended, ahead is not None)
                 # Called once, because a signal between two calls would skip the checkpoint
-                done, halt = (
-                    self.server.round,
-                    stop(),
-                )
-                if halt or done % config.runtime.checkpoint_every == 0 or self.over:
+                done, halt = now.server.round, stop()
+                if saves and (halt or done % config.runtime.checkpoint_every == 0 or now.over):
                     with self._watch.part("disk"):
-                        self.folder.checkpoint(self._reached())
+                        self.folder.checkpoint(now.reached(schedule.past))
                 if halt:
                     break  # training ahead is dropped; it has changed nothing that a checkpoint holds
         except BaseException:
             try:
-                self.folder.rescue(self._safe)
+                if saves:
+                    self.folder.rescue(self._safe)
             except Exception as second:  # noqa: BLE001 (the first error is the one to tell)
                 # The first error already says so
                 level = logging.INFO if of_folder(second) else logging.WARNING
                 log.log(level, "the rounds since the last checkpoint could not be kept: %s", second)
             raise
 
-    def _reached(self) -> RunState:
-        """Return where the run stands, for a checkpoint."""
-        hashes = self.round_hashes[: self.server.round]
-        return RunState(self.server, hashes, dict(self.versions), self.validation.kept, self._schedule.past)
-
-    def next(self, count: int) -> Iterator[RoundEvent]:
-        """Execute the next `count` rounds without checkpoints and yield an event for each.
-
-        Actors train a round while the previous one is scored and recorded. They do not do so during a survey,
-        because it reads what clients keep, nor if the scores may end the run.
-        """
-        ahead: RoundInTraining | None = None
-        decides = self.validation.rule is not None
-        for left in reversed(range(0 if self.over else count)):
-            ended = self._trained(ahead or self._begun())
-            ahead = None if not left or decides or ended.training.plan.surveyed else self._begun()
-            yield self._recorded(ended, ahead is not None)
-            if self.over:
-                return
-
     def step(self) -> RoundEvent:
         """Execute one round, with nothing in parallel."""
-        [event] = self.next(1)
+        [event] = self.rounds(count=1)
         return event
 
     def _begun(self) -> RoundInTraining:
         """Request the training of the next round."""
-        number, ahead = self.server.round, self._ahead
+        number, ahead = self.now.server.round, self._ahead
         plan = ahead if ahead is not None and ahead.number == number else self._schedule.plan(number)
-        order = self._schedule.order(self.server, plan, self.versions)
-        pieces = self._schedule.pieces(self.server, plan, order)
+        order = self._schedule.order(self.now.server, plan, self.now.versions)
+        pieces = self._schedule.pieces(self.now.server, plan, order)
         with self._watch.part("messages"):
-            asked = asked_of(self.runtime, order, pieces)
-        return RoundInTraining(plan, order, time.perf_counter(), asked, pieces)
+            asked = [self.runtime.train(piece) for piece in pieces]
+        training = asked[0] if len(asked) == 1 else merged(asked, order.participants)
+        return RoundInTraining(plan, order, time.perf_counter(), training, pieces)
 
     def _trained(self, training: RoundInTraining) -> RoundInScoring:
         """Aggregate a round and request its scores."""
-        order, plan = training.order, training.plan
+        order, plan, now = training.order, training.plan, self.now
         waits = time.perf_counter()
         partial, reports = training.asked()
         self._watch.waited(time.perf_counter() - waits, (report.share for report in reports))
         check_unchanged()
-        self._idle.note(reports, self.server.round + 1 == self.setup.config.federation.rounds)
+        self._idle.note(reports, now.server.round + 1 == self._data.federation.rounds)
         for piece in training.pieces or [order]:
-            self._took_part(piece.participants, piece.round, self.setup.data)
-        before, past = self.server, self._schedule.past
+            now.took_part(piece.participants, piece.round)
+        before, past = now.server, self._schedule.past
         with self._watch.part("sums"):
-            self.server = self.aggregator.next_server(before, partial, plan, past)
-        self._schedule.advance(before, self.server)
-        whole = evaluated_broadcast(self.method, self.server) if self.method.has_global else None
+            now.server = self.aggregator.next_server(before, partial, plan, past)
+        self._schedule.advance(before, now.server)
+        whole = evaluated_broadcast(self.method, now.server) if self.method.has_global else None
         scored = whole if plan.measure else None
-        apart = scored is not None and scored.w is not self.server.w
+        apart = scored is not None and scored.w is not now.server.w
         with self._watch.part("scoring"):
             asked = {
                 part: self.runtime.evaluate(scored, part)
-                for part in self.setup.data.scored_rows
-                if scored is not None and (part != "val" or self.setup.partition.val)
+                for part in self._data.scored_rows
+                if scored is not None and (part != "val" or self._data.partition.val)
             }
-            sent = self.runtime.evaluate(self.server.broadcast()) if apart else None
+            sent = self.runtime.evaluate(now.server.broadcast()) if apart else None
         test, val = asked.get("test"), asked.get("val")
         return RoundInScoring(
             training, reports, whole, test, val, sent, asked.get("attack"), asked.get("train")
@@ -284,71 +332,61 @@ class RoundLoop:
 
         `ahead` says whether the next round trains meanwhile.
         """
-        training, reports = scoring.training, scoring.reports
-        participants, order = training.plan.participants, training.order
+        training, reports, whole, now = scoring.training, scoring.reports, scoring.whole, self.now
+        rounds, plan = self._data.federation.rounds, training.plan
         # At this point, because the next round trains meanwhile
-        self.round_hashes.append(round_sha256(self.server))
-        later = ahead and self.server.round + 1 < self.setup.config.federation.rounds
-        if later and not self._by_loss:
-            self._ahead = self._schedule.plan(self.server.round + 1, losses=False)
+        now.round_hashes.append(round_sha256(now.server))
+        if ahead and now.server.round + 1 < rounds and not self._by_loss:
+            self._ahead = self._schedule.plan(now.server.round + 1, losses=False)
         with self._watch.part("scoring"):
             test = scoring.test() if scoring.test is not None else None
             val = scoring.val() if scoring.val is not None else None
-        now = time.perf_counter()
-        seconds, self._last = now - max(training.began, self._last), now
-        stage, done = self.setup.data.stage(order.round), self.server.round
+        ended = time.perf_counter()
+        seconds, self._last = ended - max(training.began, self._last), ended
+        stage, done = self._data.stage(training.order.round), now.server.round
         made = round_rows(done, reports, test, seconds) + validation_rows(done, reports, val)
         with self._watch.part("scoring"):
-            made += self._further_rows(scoring, test)
-        self.validation.add(done, made, self.server)
-        self.ended_early = self._reason_to_end()
+            if self._clean is not None and test is not None and whole is not None:
+                made += self._clean.rows(done, whole, test)
+            scores = {
+                split: self._device.do(ModelScores(whole, split))
+                for split in self._own.scored
+                if plan.measure and whole is not None
+            }
+            with user_errors():
+                numbers = reported(self.method.hooks["report"], self.method.server, now.server)
+            made += self._own.rows(done, scores, reports) + self._own.of_method(done, numbers, reports)
+            made += self._schedule.further_rows(scoring, done)
+            made += now.accountant.rows(done)
+            survey = self._survey() if self._surveys else None
+            if plan.surveyed and survey is not None:
+                made += survey.rows(now.server, now.versions, training.order, whole)
+        now.validation.add(done, made, now.server)
+        now.decide()
         with self._watch.part("scoring"):
-            made += self._closing_rows(scoring)
+            if survey is not None and (plan.surveyed or now.over):
+                made += survey.unseen_rows(now.server, whole)
+            if now.over and self._data.federation.asks("memory"):
+                made += before_last(self.setup, self._network, self.spec, training.order.broadcast)
+            if now.over:
+                made += after_last(self.method.split, self._data, self._network, whole)
+            if now.over and self._data.federation.asks("fairness"):
+                made += fairness(done, reports)
         rows = made if stage is None else [row._replace(stage=stage) for row in made]
         with self._watch.part("disk"):
-            self.folder.describe(self._own.reported.values())
-            self.folder.rows(rows)
-        self._safe = self._reached()
-        event = round_event(done, self.setup.config.federation.rounds, reports, rows, seconds)
+            if self._own.reported:
+                self.folder.describe(self._own.reported.values())
+            self.folder.writer.add(rows)
+        self._safe = now.reached(self._schedule.past)
         return replace(
-            event,
-            straggling=participants.straggling,
+            round_event(done, rounds, reports, rows, seconds),
+            straggling=plan.participants.straggling,
             metrics=self._own.means(rows),
             profile=self._watch.lap(),
         )
 
-    def _further_rows(self, scoring: RoundInScoring, test: ScoreCounts | None) -> list[Row]:
-        """Return the rows of a round beside those of its reports and of its scores on test data."""
-        training, whole, done = scoring.training, scoring.whole, self.server.round
-        made: list[Row] = []
-        if self._clean is not None and test is not None and whole is not None:
-            made += self._clean.rows(done, whole, test)
-        made += self._own.rows(done, whole if training.plan.measure else None, scoring.reports)
-        made += self._own.of_method(self.server, scoring.reports)
-        for metric, asked in ((BROADCAST_ACCURACY, scoring.sent), (TRAINING_ACCURACY, scoring.train)):
-            if asked is not None:
-                counts = asked()
-                made.append(metric.row(done, counts.accuracy, n=counts.n))
-        made += training.plan.participants.rows(done) if self.setup.config.faults.any else []
-        made += self._accountant.rows(done) + self._schedule.rows(training.plan)
-        config, clients = self.setup.config, self.setup.partition.num_clients
-        trained = training.order.participants
-        made += attack_rows(config.faults, config.seed, clients, done, trained, scoring.attack)
-        if training.plan.surveyed:
-            made += self._survey.rows(self.server, self.versions, training.order, whole)
-        return made
-
-    def _closing_rows(self, scoring: RoundInScoring) -> list[Row]:
-        """Return the rows that depend on whether this was the last round."""
-        made: list[Row] = []
-        if scoring.training.plan.surveyed or self.over:
-            made += self._survey.unseen_rows(self.server, scoring.whole)
-        if self.over:
-            made += before_last(self.setup, self._network, self.spec, scoring.training.order.broadcast)
-            made += after_last(self.method, self.setup.data, self._network, scoring.whole)
-            if self.setup.config.federation.asks("fairness"):
-                made += fairness(self.server.round, scoring.reports)
-        return made
+    def _survey(self) -> ClientSurvey:
+        return ClientSurvey(self.setup, self.runtime, self._network.initial, self.spec.norms)
 
 
 # Execute the rounds of a run on a backend, and record how they end.
@@ -376,51 +414,43 @@ def this_asker() -> Asker:
     return Asker(this_process(), command_line())
 
 
-def conduct_at(
+def conduct(
     setup: Setup, path: Path, resumed: bool, runtime: Backend, stop: Stop, asker: Asker | None = None
 ) -> Iterator[RoundEvent]:
-    """Open the run's folder and execute the rounds on a backend, in this process or in the driver actor.
+    """Open the run's folder, execute the rounds on a backend, and write into run.json how they ended.
 
-    The folder is locked meanwhile, for this process or for the one that has asked for the run.
+    This happens in this process or in the driver actor. The folder is locked meanwhile, for this process or
+    for the one that has asked for the run.
     """
     if asker is not None:
         work_for(asker.command)
     with closing(runtime), held(path, asker.process if asker else None), written(path):
         folder = RunFolder(path, setup, resume=resumed and (path / RUN_FILE).exists())
-        yield from conduct(setup, folder, runtime, stop)
-
-
-def conduct(setup: Setup, folder: RunFolder, runtime: Backend, stop: Stop) -> Iterator[RoundEvent]:
-    """Execute the rounds on a backend and write into run.json how they ended."""
-    try:
-        with written(folder.path):
-            folder.note_placement(runtime.placement())
-            loop = RoundLoop(setup, runtime, folder)
-            yield from loop.rounds(stop)
-            _close(loop)
-    except (KeyboardInterrupt, GeneratorExit):
-        _ended(folder, "stopped", "interrupted")
-        raise
-    except RaffedError as error:
-        _ended(folder, "failed", str(error))
-        if isinstance(error, RunFolderError):  # not a refused request: the run had begun and could not go on
-            raise RaffedError(str(error)) from error
-        raise
-    except BaseException as error:
-        _ended(folder, "failed", f"{type(error).__name__}: {error}")
-        raise
-
-
-def _close(loop: RoundLoop) -> None:
-    """Write into run.json that the run is finished, or that it was stopped."""
-    folder, backend = loop.folder, loop.runtime
-    if not loop.over:
-        folder.end("stopped", None)
-        return
-    digests = backend.client_state_digests(loop.versions)
-    folder.note_placement(backend.placement())
-    hashes, best = loop.round_hashes, loop.validation.kept
-    folder.finish(loop.server, round_sha256(loop.server), digests, hashes, best, loop.ended_early)
+        try:
+            with written(path):
+                folder.record.note_placement(runtime.placement())
+                loop = RoundLoop(setup, runtime, folder)
+                yield from loop.rounds(stop)
+                now = loop.now
+                if now.over:
+                    digests = runtime.client_state_digests(now.versions)
+                    folder.record.note_placement(runtime.placement())
+                    best = now.validation.kept
+                    weights = round_sha256(now.server)
+                    folder.finish(now.server, weights, digests, now.round_hashes, best, now.ended_early)
+                else:
+                    folder.end("stopped", None)
+        except (KeyboardInterrupt, GeneratorExit):
+            _ended(folder, "stopped", "interrupted")
+            raise
+        except RaffedError as error:
+            _ended(folder, "failed", str(error))
+            if isinstance(error, RunFolderError):  # not a refused request: the run could not go on
+                raise RaffedError(str(error)) from error
+            raise
+        except BaseException as error:
+            _ended(folder, "failed", f"{type(error).__name__}: {error}")
+            raise
 
 
 def _ended(folder: RunFolder, state: str, error: str) -> None:

@@ -19,19 +19,17 @@ from raffed.core.measures import final
 from raffed.core.measures.final import calibration_error, footprint, spread, worst_decile
 from raffed.core.measures.own_metric import FRACTION as FRACTION_WORD
 from raffed.core.measures.own_metric import OwnMetric
-from raffed.core.messages import Broadcast, ServerState
-from raffed.core.method import Method
+from raffed.core.messages import Broadcast
 from raffed.core.params import State
-from raffed.core.round import EVAL_CHUNK, joined, reported
+from raffed.core.parts import ParameterSplit
+from raffed.core.round import EVAL_CHUNK, joined
 from raffed.core.training.network import Network
 from raffed.core.training.session import TrainingSession
 from raffed.data.transforms import prepare_inputs
 from raffed.errors import UsageError
-from raffed.own.user_code import user_errors
 from raffed.results import metrics
 from raffed.results.metric import FRACTION, Level, Metric, Row, Unit
 from raffed.results.metrics import CALIBRATION, METRICS, SPREAD, WORST_DECILE
-from raffed.runs.aggregation import ServerDevice
 from raffed.runtime.federated_data import FederatedData
 from raffed.runtime.network_setup import features_of
 from raffed.runtime.reports import Report
@@ -44,9 +42,7 @@ def before_last(setup: Setup, net: Network, spec: Spec, broadcast: Broadcast) ->
     `memory` counts the numbers that a client holds (core/measures/final.py) in a step on two test
     images.
     """
-    if not setup.config.federation.asks("memory"):
-        return []
-    x = prepare_inputs(setup.data.test_set()[0][:2].copy(), setup.transform, setup.dataset.max_value)
+    x = prepare_inputs(setup.data.test_set()[0][:2].copy(), setup.data.transform, setup.dataset.max_value)
     session = TrainingSession(net, setup.config.local, setup.config.seed, spec)
     found = footprint(setup.method, broadcast, net.arranged(x), session)
     done = broadcast.round + 1
@@ -68,7 +64,9 @@ def fairness(done: int, reports: Sequence[Report]) -> list[Row]:
     return rows
 
 
-def after_last(method: Method, data: FederatedData, net: Network, whole: Broadcast | None) -> list[Row]:
+def after_last(
+    split: ParameterSplit, data: FederatedData, net: Network, whole: Broadcast | None
+) -> list[Row]:
     """Measure the global model on the test set, if there is one.
 
     `spectrum` gives R1, R2 and R4 of docs/papers/fedmr.md §E3, table 7. `calibration` gives the expected
@@ -76,7 +74,7 @@ def after_last(method: Method, data: FederatedData, net: Network, whole: Broadca
     """
     if whole is None:
         return []
-    state = joined(method, whole, None, net)
+    state = joined(split, whole, None, net)
     rows = _spectrum(data, net, state, whole.round) if data.federation.asks("spectrum") else []
     if data.federation.asks("calibration"):
         rows += _calibration(data, net, state, whole.round)
@@ -170,11 +168,11 @@ class ModelScores:
         pool, rows = setup.data.scored_rows[self.split]
         data = setup.dataset
         inputs, answers = (data.x_test, data.y_test) if pool == "test" else (data.x, data.y)
-        state = joined(setup.method, self.whole, None, net)
+        state = joined(setup.method.split, self.whole, None, net)
         labels, found = torch.from_numpy(np.array(answers[rows])), []
         for first in range(0, len(rows), EVAL_CHUNK):
             part = slice(first, first + EVAL_CHUNK)
-            x = prepare_inputs(inputs[rows[part]].copy(), setup.transform, data.max_value)
+            x = prepare_inputs(inputs[rows[part]].copy(), setup.data.transform, data.max_value)
             x = net.arranged(x.to(net.device))
             found += [one.cpu() for one, _, _ in net.chunks(state, x, labels[part], EVAL_CHUNK)]
         return torch.cat(found), labels
@@ -184,53 +182,64 @@ class OwnMeasures:
     """Makes the rows of a run's own metrics.
 
     Args:
-        setup: The run.
-        device: Where the global model is applied to the test set: where clients train.
+        data: The clients and their samples.
+        method: Name of the run's method.
+
+    Attributes:
+        scored: The splits on which these metrics measure the global model.
     """
 
-    def __init__(self, setup: Setup, device: ServerDevice) -> None:
-        self._setup, self._device = setup, device
-        self._metrics = {one: declared(one) for one in setup.own_metrics}
+    def __init__(self, data: FederatedData, method: str) -> None:
+        self._method = method
+        self._metrics = {one: declared(one) for one in data.own_metrics}
         self._names = {own.name for own in self._metrics}
+        splits = ("test", "val") if self._metrics else ()
+        self.scored = [split for split in splits if len(data.scored_rows[split][1])]
         self.reported: dict[tuple[str, str], Metric] = {}
 
-    def rows(self, done: int, whole: Broadcast | None, reports: Sequence[Report]) -> list[Row]:
+    def rows(
+        self, done: int, scores: Mapping[str, tuple[Tensor, Tensor]], reports: Sequence[Report]
+    ) -> list[Row]:
         """Return the rows of an evaluated round.
 
         Args:
             done: Number of rounds done.
-            whole: The global model, or None if there is none or the round is not evaluated.
+            scores: Split → what the global model says there, as `ModelScores` gives it. Empty if there is no
+                such model or the round is not evaluated.
             reports: What the participants reported.
         """
-        made = []
-        if self._metrics and whole is not None:
-            for split in ("test", "val"):
-                made += self._of_global(done, whole, split)
+        made = [
+            functions["global", split].row(done, own.measure(given, labels), n=len(labels))
+            for split, (given, labels) in scores.items()
+            for own, functions in self._metrics.items()
+        ]
         for own, functions in self._metrics.items():
             for split in ("local_test", "val"):
                 made += _of_clients(done, functions["personal", split], own.name, split, reports)
         return made
 
-    def of_method(self, server: ServerState, reports: Sequence[Report]) -> list[Row]:
+    def of_method(self, done: int, numbers: Mapping[str, float], reports: Sequence[Report]) -> list[Row]:
         """Return the rows of what the method's hooks report: the server's numbers, and the clients' means.
+
+        Args:
+            done: Number of rounds done.
+            numbers: What the server reports.
+            reports: What the participants reported.
 
         Raises:
             UsageError: Another metric has one of the names.
-            UserCodeError: A hook raised an error, or does not give numbers by name.
         """
-        with user_errors():
-            found = reported(self._setup.method, server)
-        rows = [self._number("global", name).row(server.round, value) for name, value in found.items()]
+        rows = [self._number("global", name).row(done, value) for name, value in numbers.items()]
         for name in dict.fromkeys(name for one in reports for name in one.numbers):
             values = [one.numbers[name] for one in reports if not math.isnan(one.numbers.get(name, math.nan))]
             mean = math.fsum(values) / len(values) if values else math.nan
-            rows.append(self._number("local", name).row(server.round, mean, n=len(values)))
+            rows.append(self._number("local", name).row(done, mean, n=len(values)))
         return rows
 
     def _number(self, model: str, name: str) -> Metric:
         """Return the metric of a number that the method reports of its server or of its clients."""
         if (model, name) not in self.reported:
-            method = self._setup.method.name
+            method = self._method
             if name in self._names or METRICS.named(name):
                 raise UsageError(
                     f"{method}: a hook reports {name!r}, which is the name of another metric; choose another"
@@ -248,15 +257,6 @@ class OwnMeasures:
         names = self._names | {name for _, name in self.reported}
         kept = (row for row in rows if row.metric in names and row.client is None)
         return {f"{row.model} {row.split} {row.metric}": row.value for row in kept}
-
-    def _of_global(self, done: int, whole: Broadcast, split: str) -> list[Row]:
-        if not len(self._setup.data.scored_rows[split][1]):
-            return []
-        scores, labels = self._device.do(ModelScores(whole, split))
-        return [
-            functions["global", split].row(done, own.measure(scores, labels), n=len(labels))
-            for own, functions in self._metrics.items()
-        ]
 
 
 def _of_clients(done: int, metric: Metric, name: str, split: str, reports: Sequence[Report]) -> list[Row]:

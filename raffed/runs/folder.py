@@ -14,12 +14,13 @@ import pyarrow as pa
 
 from raffed.config.run import RunConfig
 from raffed.core.messages import ServerState
+from raffed.data.partition_file import Partition
 from raffed.data.splits import parse_split
 from raffed.errors import RunFolderError, UsageError
 from raffed.results.files import file_sha256, sync_file
 from raffed.results.lock import LOCK_FILE, make_folder
-from raffed.results.metric import Metric, Row
-from raffed.results.runfile import RUN_FILE, Noted, read_run
+from raffed.results.metric import Metric
+from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256
 from raffed.runs.best_model import BEST, BestModel
 from raffed.runs.checkpoint import CheckpointStore, RunState, client_states_sha256
@@ -65,13 +66,13 @@ def check_unedited(path: Path) -> None:
             f"{str(recorded)[:12]}); "
             "put it back, or start a new run with another --out"
         )
-    EarlierRounds.of(read_run(path)).check(path)
+    EarlierRounds(tuple(read_run(path).get("earlier", ()))).check(path)
 
 
-def check_free(path: Path, config: RunConfig) -> None:
-    """Refuse a folder that already holds a run or something else."""
+def check_free(path: Path, identity: str) -> None:
+    """Refuse a folder that already holds a run or something else. `identity` is that of the new run."""
     if (path / RUN_FILE).exists():
-        same, state = run_config(path).identity() == config.identity(), read_run(path).get("state")
+        same, state = run_config(path).identity() == identity, read_run(path).get("state")
         advice = "its configuration differs; choose another --out"
         if same and state == "finished":
             advice = (
@@ -94,6 +95,9 @@ class RunFolder:
     no warnings are given about it.
 
     Attributes:
+        record: What run.json holds.
+        writer: Keeps a round's rows until the next checkpoint.
+        recorded_rows: The rows of the rounds from which the run continues; None if there are none to go by.
         states_folder: Where the clients' states are kept between rounds.
         resumed: The server's state from which the run continues, or None if it begins.
         round_hashes: The hashes of the weights after every round that was done when the folder was opened.
@@ -104,30 +108,35 @@ class RunFolder:
     """
 
     def __init__(self, path: Path, setup: Setup, *, resume: bool = False, verifies: bool = False) -> None:
-        self.path, self.setup, self._verifies = path, setup, verifies
+        self.path, self._verifies, config = path, verifies, setup.config
+        identity = config.identity()
         if not resume:
-            check_free(path, setup.config)
+            check_free(path, identity)
             contents = new_run(setup)
             make_folder(path)
         else:
             contents = read_run(path)
-            check_revision(path, contents["method_revision"], setup.config.method)
-        self._record = RunRecord(path, contents, quiet=verifies)
-        self._checkpoints = CheckpointStore(setup, self._record)
-        warnings = self._opened() if resume else []
+            check_revision(path, contents["method_revision"], config.method)
+        self.record = RunRecord(path, contents, quiet=verifies)
+        self.earlier = EarlierRounds(tuple(contents.get("earlier", ())))
+        self._checkpoints = CheckpointStore(setup, identity, self.record, self.earlier)
+        warnings = self._opened(setup, identity) if resume else []
         if not resume:
-            self._record.write({"state": "running", "error": None})  # from here on the run can be resumed
+            self.record.write({"state": "running", "error": None})  # from here on the run can be resumed
         write_notebook(path, setup.code)
         if not verifies:  # it was compared with the one that is drawn, and nothing reads a copy
-            self._save_partition()
-        self._writer = MetricsWriter(
+            saved = _partition_sha256(path, setup.partition, self.record.files)
+            if self.record.files.get(PARTITION) != saved:
+                self.record.files[PARTITION] = saved
+                self.record.write({})
+        self.writer = MetricsWriter(
             path,
-            self._record.contents["run_id"],
-            setup.config.method,
+            contents["run_id"],
+            config.method,
             setup.dataset.name,
-            setup.config.data.split,
-            setup.config.seed,
-            self._record.add_files,
+            config.data.split,
+            config.seed,
+            self.record.add_files,
         )
         restored = self._checkpoints
         self.states_folder, self.resumed, self.round_hashes = (
@@ -136,39 +145,29 @@ class RunFolder:
             restored.round_hashes,
         )
         self.versions, self.best, self.past = restored.versions, restored.best, restored.past
-        self.earlier = EarlierRounds.of(contents)
+        self.recorded_rows: pa.Table | None = None
         if resume:
             restored.thaw()
-            self._writer.drop_after(restored.rounds_done)
-            self._record.warn(warnings)
-            self._record.write({"state": "running", "error": None})
-
-    def recorded_rows(self) -> pa.Table | None:
-        """Return the rows of the rounds from which the run continues; None if there are none to go by."""
-        return read_metrics(self.path) if self._checkpoints.rounds_done and not self._verifies else None
-
-    def rows(self, rows: Iterable[Row]) -> None:
-        """Keep a round's rows until the next checkpoint."""
-        self._writer.add(rows)
+            self.writer.drop_after(restored.rounds_done)
+            self.record.warn(warnings)
+            self.record.write({"state": "running", "error": None})
+            if restored.rounds_done and not verifies:
+                self.recorded_rows = read_metrics(path)
 
     def describe(self, metrics: Iterable[Metric]) -> None:
         """Describe metrics of the method's own in run.json, which the next checkpoint writes."""
-        contents = self._record.contents
+        contents = self.record.contents
         known = {one["name"] for one in contents.get("metrics", [])}
         for one in metrics:
             if one.name not in known:
                 said = {"name": one.name, "better": one.better, "unit": one.unit.name, "meaning": one.meaning}
                 contents.setdefault("metrics", []).append({**said, "reference": contents["config"]["method"]})
 
-    def note_placement(self, placement: Noted) -> None:
-        """Record where the work is done."""
-        self._record.note_placement(placement)
-
     def checkpoint(self, state: RunState) -> None:
         """Write the rows, then the server's state and all client states of its round, completely or not at
         all.
         """
-        self._checkpoints.save(state, self._writer)
+        self._checkpoints.save(state, self.writer)
 
     def rescue(self, state: RunState) -> None:
         """Keep the completed rounds, before a failure is reported."""
@@ -191,21 +190,21 @@ class RunFolder:
         if best is not None:
             save_record(best.server, self.path / BEST)
             sync_file(self.path / BEST)
-            self._record.files[BEST] = file_sha256(self.path / BEST)
-            self._record.contents["best"] = best.described()
+            self.record.files[BEST] = file_sha256(self.path / BEST)
+            self.record.contents["best"] = best.described()
         if ended_early:
-            self._record.contents["ended_early"] = ended_early
+            self.record.contents["ended_early"] = ended_early
         save_record(server, self.path / FINAL)
         sync_file(self.path / FINAL)
-        self._record.files[FINAL] = file_sha256(self.path / FINAL)
+        self.record.files[FINAL] = file_sha256(self.path / FINAL)
         check_rows(self.path, server.round)  # before their hash is recorded
-        self._writer.join()
+        self.writer.join()
         hashes = {
             "weights": weights_sha256,
             "vaults": client_states_sha256(client_state_digests),
             "metrics": rows_sha256(read_metrics(self.path)),
         }
-        self._record.write(
+        self.record.write(
             {
                 "state": "finished",
                 "rounds_done": server.round,
@@ -218,38 +217,41 @@ class RunFolder:
 
     def end(self, state: str, error: str | None) -> None:
         """Mark a run that is not finished as "stopped" (on request) or "failed" (with a message)."""
-        self._record.write({"state": state, "error": error})
+        self.record.write({"state": state, "error": error})
 
-    def _save_partition(self) -> None:
-        files = self._record.files
-        if not (self.path / PARTITION).exists():
-            self.setup.partition.save(self.path / PARTITION)
-            files.pop(PARTITION, None)
-        if PARTITION not in files:
-            files[PARTITION] = file_sha256(self.path / PARTITION)
-            self._record.write({})
-
-    def _opened(self) -> list[str]:
+    def _opened(self, setup: Setup, identity: str) -> list[str]:
         """Check everything that the run continues from, before anything is changed, and read the last sound
         checkpoint.
 
         Returns the warnings.
         """
-        self._check_same()
-        contents = self._record.contents
-        said = [] if self._verifies else check_partition(self.path, contents, self.setup.partition)
+        self._check_same(setup, identity)
+        contents = self.record.contents
+        said = [] if self._verifies else check_partition(self.path, contents, setup.partition)
         said += self._checkpoints.restore(with_rows=not self._verifies)
-        return said + self._record.begin_segment(self._checkpoints.rounds_done, self.setup.code)
+        return said + self.record.begin_segment(self._checkpoints.rounds_done, setup.code)
 
-    def _check_same(self) -> None:
+    def _check_same(self, setup: Setup, identity: str) -> None:
         check_unedited(self.path)
-        contents = self._record.contents
-        if contents["identity"] != self.setup.config.identity():
+        contents = self.record.contents
+        if contents["identity"] != identity:
             raise RunFolderError(
                 f"{self.path}: the run there has another configuration; resume accepts neither a new one "
                 f"nor another number of threads (there {run_config(self.path).runtime.threads}) or kind "
                 "of device, because these would change its results"
             )
-        data = self.setup.config.data
+        data = setup.config.data
         split = parse_split(data.split, data.split_args)
-        check_drawn(self.path, contents, self.setup.partition, split)
+        check_drawn(self.path, contents, setup.partition, split)
+
+
+def _partition_sha256(path: Path, partition: Partition, files: Mapping[str, str]) -> str:
+    """Return the hash of the partition's file, and write that if it is not there.
+
+    `files` holds the hashes that run.json knows.
+    """
+    if (path / PARTITION).exists() and PARTITION in files:
+        return files[PARTITION]
+    if not (path / PARTITION).exists():
+        partition.save(path / PARTITION)
+    return file_sha256(path / PARTITION)

@@ -33,11 +33,6 @@ class EarlierRounds:
 
     entries: Sequence[EarlierConfig] = ()
 
-    @staticmethod
-    def of(contents: RunContents) -> EarlierRounds:
-        """Return what a run.json records."""
-        return EarlierRounds(tuple(contents.get("earlier", ())))
-
     def accepts(self, identity: str, rounds: int) -> bool:
         """Return whether a checkpoint of `rounds` rounds with this identity belongs to the run."""
         return any(one["identity"] == identity and rounds <= one["until"] for one in self.entries)

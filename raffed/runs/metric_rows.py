@@ -18,7 +18,6 @@ from raffed.core.aggregation.exact_sums import PointSum, plain_sum
 from raffed.core.measures.scores import ScoreCounts
 from raffed.core.measures.term_strength import ALL
 from raffed.core.messages import Broadcast, ServerState
-from raffed.core.method import Method
 from raffed.core.params import State
 from raffed.own.user_code import place_of
 from raffed.results import metrics as scores
@@ -73,11 +72,11 @@ class IdleTerms:
     """Warns once of the terms that had no gradient at any client in the first rounds of this process.
 
     Args:
-        method: The run's method.
+        kinds: The classes of the method's ingredients.
     """
 
-    def __init__(self, method: Method) -> None:
-        self._kinds = [type(one) for _, one in method.ingredients()]
+    def __init__(self, kinds: Sequence[type]) -> None:
+        self._kinds = kinds
         self._idle: set[str] | None = None  # without gradient in every round so far
         self._rounds = 0
 

@@ -17,8 +17,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from raffed.config.validation import Value
+from raffed.core.measures.own_metric import OwnMetric
 from raffed.core.training.overrides import effective, steps_of
+from raffed.data.dataset import Dataset
 from raffed.data.importers.images import read_images
 from raffed.data.importers.imported import DataFacts
 from raffed.data.importers.tables import encoded_rows
@@ -44,8 +45,7 @@ from raffed.results.segments import difference, up_to
 from raffed.runs.code_record import code_records, revision_of
 from raffed.runs.folder_place import Place
 from raffed.runtime.machine import kernels_enabled, linear_library, processor
-from raffed.runtime.run_method import network_args
-from raffed.runtime.setup import Setup
+from raffed.runtime.setup import Setup, style_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,14 +53,13 @@ if TYPE_CHECKING:
 # How a run turned its data into inputs, so that its model can be used on new rows and images.
 
 
-def described_data(setup: Setup) -> dict[str, Any]:
+def described_data(data: Dataset, transform: Transform) -> dict[str, Any]:
     """Return what run.json holds about a run's data: names, encoding and preparation."""
-    data = setup.dataset
     return {
         **data.facts.as_json(),
         "class_names": list(data.class_names),
         "stored": {"shape": list(data.input_shape), "dtype": str(data.x.dtype), "max_value": data.max_value},
-        "prepared": json.loads(transform_text(setup.transform)),
+        "prepared": json.loads(transform_text(transform)),
     }
 
 
@@ -154,52 +153,50 @@ class SavedInputs:
 def new_run(setup: Setup) -> RunContents:
     """Return the first contents of run.json, without its state."""
     now = datetime.datetime.now(datetime.UTC)
-    identity, name = setup.config.identity(), folder_name(setup.config.method)
-    segment = new_segment(0)
+    config, data, partition = setup.config, setup.data, setup.partition
+    identity, name = config.identity(), folder_name(config.method)
+    segment, counts = new_segment(0), partition.class_counts(data.dataset.y)
+    sizes, training = data.sizes_at(0), setup.method.training
+    steps = [steps_of(training, config.local, sizes[client]) for client in data.trainable]
+    trained = effective(training, config.local) | {"steps": sum(steps) / len(steps)}
+    if setup.network.required:
+        trained["network"] = dict(setup.network.args)
     return {
         "schema": RUN_SCHEMA,
-        "run_id": f"{name}-{setup.config.seed}-{identity[:8]}-{now:%Y%m%dT%H%M%S%f}",
-        "config": setup.config.as_dict(),
+        "run_id": f"{name}-{config.seed}-{identity[:8]}-{now:%Y%m%dT%H%M%S%f}",
+        "config": config.as_dict(),
         "identity": identity,
-        "method_revision": revision_of(setup.config.method),
+        "method_revision": revision_of(config.method),
         "started": segment["started"],
         "versions": segment["versions"],
         "commit": commit(),
         "hardware": segment["hardware"],
-        "clients": setup.partition.num_clients,
-        "classes": _classes(setup),
-        "partition_sha256": setup.partition.sha256(),
-        "lists_sha256": setup.partition.lists_sha256(),
+        "clients": partition.num_clients,
+        # Head, tail and missing classes are derived from these numbers of training samples and of clients
+        "classes": {"samples": counts.sum(axis=0).tolist(), "holders": (counts > 0).sum(axis=0).tolist()},
+        "partition_sha256": partition.sha256(),
+        "lists_sha256": partition.lists_sha256(),
         **({"data_sha256": setup.data_sha256} if setup.data_sha256 else {}),
-        "transform": setup.style,
-        "inputs": {"shape": list(setup.data.input_shape), "dtype": setup.data.input_dtype},
-        "dataset": described_data(setup),
-        "effective": _effective(setup),
+        "transform": style_of(config.data, partition),
+        "inputs": {"shape": list(data.input_shape), "dtype": data.input_dtype},
+        "dataset": described_data(data.dataset, data.transform),
+        "effective": trained,
         "rounds_done": 0,
         "files": {},
         "segments": [segment],
         **({"code": code_records(setup.code)} if setup.code.parts else {}),
-        **_own_names(setup),
+        **_own_names(config.method, data.own_metrics),
     }
 
 
-def _effective(setup: Setup) -> dict[str, Value]:
-    """Return how clients train, and the network's arguments if the method requires some."""
-    required = setup.method.network
-    local, sizes = setup.config.local, setup.data.sizes_at(0)
-    steps = [steps_of(setup.method, local, sizes[client]) for client in setup.data.trainable]
-    found = effective(setup.method, local) | {"steps": sum(steps) / len(steps)}
-    return {**found, "network": network_args(setup.config, setup.method)} if required else found
-
-
-def _own_names(setup: Setup) -> RunContents:
+def _own_names(method: str, measured: Sequence[OwnMetric]) -> RunContents:
     """Return what readers without the user's own code need: the method's title, and what metrics mean."""
     found: RunContents = {}
-    info = method_info(setup.config.method)
+    info = method_info(method)
     if isinstance(info, OwnMethod):
         found["title"] = info.title
-    if setup.own_metrics:
-        found["metrics"] = [dict(one.described()) for one in setup.own_metrics]
+    if measured:
+        found["metrics"] = [dict(one.described()) for one in measured]
     return found
 
 
@@ -244,15 +241,6 @@ def hardware() -> dict[str, str | int | None]:
         "linear": linear_library(),
         **({} if kernels_enabled() else {"kernels": "off"}),
     }
-
-
-def _classes(setup: Setup) -> dict[str, list[int]]:
-    """Return for every class the number of training samples and of clients that train on it.
-
-    Head, tail and missing classes are derived from these numbers.
-    """
-    counts = setup.partition.class_counts(setup.dataset.y)
-    return {"samples": counts.sum(axis=0).tolist(), "holders": (counts > 0).sum(axis=0).tolist()}
 
 
 # run.json of a run that is being executed: its state, the hashes of its files, and what computed it.

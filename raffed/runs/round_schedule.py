@@ -6,20 +6,23 @@ import functools
 import heapq
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from raffed.config.clock import Clock
 from raffed.core import seeds
 from raffed.core.aggregation.exact_sums import PartialSum, UploadAccumulator
 from raffed.core.measures.scores import ScoreCounts
 from raffed.core.messages import Broadcast, ServerState
+from raffed.core.server import Mean
 from raffed.core.training.session import batched, completed_steps, drawn_epochs
 from raffed.errors import UsageError
+from raffed.federation.faults import attack_rows
 from raffed.federation.selection import Losses
 from raffed.results.metric import Row
-from raffed.results.metrics import STALENESS, VIRTUAL_SECONDS
+from raffed.results.metrics import BROADCAST_ACCURACY, STALENESS, TRAINING_ACCURACY, VIRTUAL_SECONDS
 from raffed.runs.participation import RoundParticipants, RoundPlan, drawn_clients, no_losses
-from raffed.runtime.api import Asked, Backend, RoundOrder
+from raffed.runtime.api import Asked, RoundOrder
 from raffed.runtime.federated_data import FederatedData
 from raffed.runtime.network_setup import make_network
 from raffed.runtime.placement import make_stacks
@@ -90,7 +93,7 @@ class ClientSpeeds:
     @functools.cached_property
     def _normalises(self) -> bool:
         """Whether the network has BatchNorm. It is built for a method that asks for it only."""
-        return make_network(self._setup).normalises
+        return make_network(self._setup.network, self._setup.data).normalises
 
     def _factor(self, client: int) -> float:
         if self._clock.speeds == "lognormal":
@@ -205,17 +208,31 @@ class RoundSchedule:
     """Plans the rounds of a run. If the server does not wait, it keeps the models that are still needed.
 
     Args:
-        setup: The run.
+        data: The clients and their samples.
+        mean: The mean of the run's method.
+        clock: The section `clock` of the run.
+        timeline: The steps of the server on the virtual clock, or None without one.
         losses: Function from clients to the losses of the present model.
         past: Number → the server's state of that time, as a checkpoint holds them.
+        cohort: Clients that are trained in one stack (`numerics.cohort`).
+        masks: Whether uploads are masked.
     """
 
-    def __init__(self, setup: Setup, losses: Losses, past: Mapping[int, ServerState]) -> None:
-        self._data, self._mean, self._losses = setup.data, setup.method.mean, losses
-        self._cohort, self._masks = setup.config.numerics.cohort, setup.config.privacy.masks
-        self._clock = setup.config.clock
-        self._timeline = Timeline(setup) if setup.config.clock.speeds else None
-        self._waits = not setup.config.clock.asynchronous
+    def __init__(
+        self,
+        data: FederatedData,
+        mean: Mean,
+        clock: Clock,
+        timeline: Timeline | None,
+        losses: Losses,
+        past: Mapping[int, ServerState],
+        *,
+        cohort: int,
+        masks: bool,
+    ) -> None:
+        self._data, self._mean, self._losses = data, mean, losses
+        self._cohort, self._masks, self._clock = cohort, masks, clock
+        self._timeline, self._waits = timeline, not clock.asynchronous
         self.past: dict[int, ServerState] = dict(past)
 
     def plan(self, number: int, losses: bool = True) -> RoundPlan:
@@ -300,7 +317,24 @@ class RoundSchedule:
             number: known[number] for number in self._timeline.needed(after.round) if number in known
         }
 
-    def rows(self, plan: RoundPlan) -> list[Row]:
+    def further_rows(self, scoring: RoundInScoring, done: int) -> list[Row]:
+        """Return the rows of a round about other scores, planned faults, attackers and the virtual clock.
+
+        Args:
+            scoring: The round.
+            done: Number of rounds done.
+        """
+        made, plan, faults = list[Row](), scoring.training.plan, self._data.faults
+        for metric, asked in ((BROADCAST_ACCURACY, scoring.sent), (TRAINING_ACCURACY, scoring.train)):
+            if asked is not None:
+                counts = asked()
+                made.append(metric.row(done, counts.accuracy, n=counts.n))
+        made += plan.participants.rows(done) if faults.any else []
+        clients, trained = self._data.partition.num_clients, scoring.training.order.participants
+        made += attack_rows(faults, self._data.seed, clients, done, trained, scoring.attack)
+        return made + self._clock_rows(plan)
+
+    def _clock_rows(self, plan: RoundPlan) -> list[Row]:
         """Return the rows of a round about the virtual clock."""
         if self._timeline is None:
             return []
@@ -313,24 +347,20 @@ class RoundSchedule:
         return made
 
 
-def asked_of(backend: Backend, whole: RoundOrder, pieces: list[RoundOrder]) -> Callable[[], Trained]:
-    """Request the training of all pieces of an order, and return a function that waits for it.
+def merged(asked: Sequence[Asked[Trained]], participants: Sequence[int]) -> Asked[Trained]:
+    """Return a function that waits for all pieces of an order that were requested.
 
     Args:
-        backend: The backend.
-        whole: The whole order.
-        pieces: Its pieces.
+        asked: The pieces.
+        participants: The clients of the whole order.
     """
-    asked: list[Asked[Trained]] = [backend.train(piece) for piece in pieces]
-    if len(asked) == 1:
-        return asked[0]
 
     def trained() -> Trained:
         accumulator, reports = UploadAccumulator(), dict[int, Report]()
         for partial, theirs in (one() for one in asked):
             accumulator.merge(partial)
             reports.update({report.client: report for report in theirs})
-        return accumulator.export(), [reports[client] for client in whole.participants]
+        return accumulator.export(), [reports[client] for client in participants]
 
     return trained
 

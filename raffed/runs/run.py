@@ -155,7 +155,10 @@ def run(
     """
     with local_folder(out) as path:
         here = path.absolute()  # absolute, because the process may change its working folder during the run
-        _execute(config, here, False, watch, stop, begun)
+        with closing(run_events(config, here, False, stop, begun)) as events:
+            for event in events:
+                if watch is not None:
+                    watch(event)
         return result_there(here, None if out is None or is_url(out) else path)
 
 
@@ -230,22 +233,11 @@ def _resumed(
     check_code(path, about, config, accept_changed_code)
     if runtime is not None:
         config = replace(config, runtime=runtime)
-    _execute(config, path, True, watch, stop, begun)
-    return result_there(path, told)
-
-
-def _execute(
-    config: RunConfig,
-    path: Path,
-    resumed: bool,
-    watch: RoundWatcher | None,
-    stop: Stop | None,
-    begun: Begun | None,
-) -> None:
-    with closing(run_events(config, path, resumed, stop, begun)) as events:
+    with closing(run_events(config, path, True, stop, begun)) as events:
         for event in events:
             if watch is not None:
                 watch(event)
+    return result_there(path, told)
 
 
 def run_events(
@@ -266,7 +258,7 @@ def run_events(
     if not resumed and path.exists():
         from raffed.runs.folder import check_free  # late, because it loads torch
 
-        check_free(path, config)
+        check_free(path, config.identity())
     if is_authors(config.method):
         from raffed.runs.author_run import author_events  # late, because it loads torch
 
@@ -310,9 +302,9 @@ def _ready(config: RunConfig, path: Path, resumed: bool, begun: Begun | None) ->
     recorded = read_run(path) if resumed and (path / RUN_FILE).exists() else {}
     setup = prepare_run(config, begun, str(recorded.get("data_sha256", "")))
     if not resumed:
-        check_new(setup)
-    trust_own(setup.code, config)
-    check_table(setup)
+        check_new(config.federation, config.faults, config.runtime, setup.data)
+    trust_own(setup.code, config.data.dataset)
+    check_table(setup.method.name, setup.method.server, setup.network, setup.data)
     warn(setup, resumed)
     return setup
 
@@ -323,10 +315,10 @@ def _serial(
     check_switches()
     setup = ready()
     from raffed.runs.checkpoint import CLIENT_STATES
-    from raffed.runs.federation import conduct_at
+    from raffed.runs.federation import conduct
     from raffed.runtime.serial import SerialBackend
 
-    yield from conduct_at(setup, path, resumed, SerialBackend(setup, path / CLIENT_STATES), stop)
+    yield from conduct(setup, path, resumed, SerialBackend(setup, path / CLIENT_STATES), stop)
 
 
 def _on_ray(
@@ -339,11 +331,11 @@ def _on_ray(
             setup = ready()  # torch and the data load while Ray starts
             session.wait()
             from raffed.runs.checkpoint import CLIENT_STATES
-            from raffed.runs.federation import conduct_at, this_asker
+            from raffed.runs.federation import conduct, this_asker
             from raffed.runtime.ray.launch import launched
 
-            conduct = partial(conduct_at, asker=this_asker())
-            yield from launched(setup, path, path / CLIENT_STATES, resumed, conduct, stop)
+            conducted = partial(conduct, asker=this_asker())
+            yield from launched(setup, path, path / CLIENT_STATES, resumed, conducted, stop)
     except (KeyboardInterrupt, GeneratorExit, RayLostError):
         mark_interrupted(path)  # after Ray has ended, because its driver holds the folder
         raise

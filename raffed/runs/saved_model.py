@@ -23,7 +23,6 @@ from raffed.core.training.network import Network
 from raffed.core.training.session import Participant, TrainingSession, one_by_one
 from raffed.data.transforms import prepare_inputs
 from raffed.errors import RunFolderError, UsageError, check_new_file, writing
-from raffed.models import build_for
 from raffed.models.net import Net
 from raffed.models.own.wrapping import ModelInputs
 from raffed.results.files import replacing
@@ -39,7 +38,7 @@ from raffed.runtime.federated_data import FederatedData
 from raffed.runtime.initial_weights import begin_from, plain_module, put_state, read_initial
 from raffed.runtime.network_setup import make_network, make_spec
 from raffed.runtime.record_codec import load_server
-from raffed.runtime.run_method import method_of, network_args
+from raffed.runtime.run_method import method_of, network_of
 from raffed.runtime.setup import prepare_run
 from raffed.scratch import scratch_folder
 
@@ -181,7 +180,7 @@ def _initial_net(about: RunContents, config: RunConfig) -> Net:
     inputs, model = _inputs(about), config.model
     classes = len(about["classes"]["samples"])
     value = seeds.seed(config.seed, "weights")
-    net = build_for(model.name, network_args(config), inputs.shape, classes, value, inputs.dtype)
+    net = network_of(config).build(inputs.shape, classes, inputs.dtype, seed=value)
     begin_from(net, read_initial(model), model.init)
     return net
 
@@ -209,14 +208,14 @@ def _personal(folder: Path, config: RunConfig, server: ServerState, client: int)
     alike = not any(isinstance(one, Addressed) for one in server.slots.values())
     if method.personal is None and method.opening is None and is_shared and alike:
         raise UsageError(f"{config.method} has no personal models; leave client= (--client) out")
-    net = make_network(setup)
+    net = make_network(setup.network, setup.data)
     spec = make_spec(setup.data, net.feature_dim, net.norm_names)
     session = TrainingSession(net, config.local, config.seed, spec, None, one_by_one)
     with scratch_folder() as made:
         store = made / "states"
         restore_client_states(checkpoints(folder)[-1] / CLIENT_STATES, store)
         versions = versions_in(store, client)
-        kept = ClientStateStore(store, method)
+        kept = ClientStateStore(store, method.keeps_state)
         participant = Participant(
             client, kept.get(client, max(versions, default=0)), _data(setup.data, net, client)
         )

@@ -181,17 +181,16 @@ class Repetition:
         """Execute rounds and compare their weights, and the states wherever a checkpoint was kept."""
         for number in numbers:
             loop.step()
-            yield VerificationCheck("weights", self._recorded[number - 1], loop.round_hashes[-1], number)
+            yield VerificationCheck("weights", self._recorded[number - 1], loop.now.round_hashes[-1], number)
             kept = self._path / CHECKPOINTS / f"round-{number:06d}"
             if kept.exists():
                 server = or_unreadable(lambda: str(checkpoint_state(kept)["server_sha256"]))  # noqa: B023
-                yield VerificationCheck("server", server, digest(loop.server), number)
+                yield VerificationCheck("server", server, digest(loop.now.server), number)
                 states = or_unreadable(lambda: client_states_sha256(client_state_hashes(kept)))  # noqa: B023
-                found = client_states_sha256(backend.client_state_digests(loop.versions))
+                found = client_states_sha256(backend.client_state_digests(loop.now.versions))
                 yield VerificationCheck("vaults", states, found, number)
-        loop.folder.checkpoint(
-            RunState(loop.server, loop.round_hashes, loop.versions)
-        )  # this writes the rows
+        now = loop.now
+        loop.folder.checkpoint(RunState(now.server, now.round_hashes, now.versions))  # this writes the rows
 
     def _rows(self, again: pa.Table, numbers: range) -> Iterator[VerificationCheck]:
         """Compare the metric rows of rounds with those made again."""

@@ -151,7 +151,9 @@ def check_files(
         split = lambda: Partition.load(path / PARTITION).sha256()  # noqa: E731
         yield VerificationCheck(PARTITION, str(about.get("partition_sha256")), or_unreadable(split))
     for one in checkpoints(path):
-        yield from _checkpoint(one, recorded, str(about.get("identity")), EarlierRounds.of(about), method)
+        yield from _checkpoint(
+            one, recorded, str(about.get("identity")), EarlierRounds(tuple(about.get("earlier", ()))), method
+        )
     yield from _store(path)
     if not recorded and about.get("rounds_done"):
         yield VerificationCheck("rounds done that a checkpoint holds", str(about["rounds_done"]), "0")

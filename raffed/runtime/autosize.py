@@ -81,8 +81,10 @@ def measure_all(setup: Setup, device: str = "cpu") -> list[Probe]:
     """Measure a run as it is asked for and, if it could have them, also with compiled convolutions."""
     probes = [measure(setup, device)]
     config = setup.config
+    data, on_gpu = setup.data, bool(config.runtime.gpu_fraction)
+    shape, classes = data.input_shape, data.dataset.num_classes
     if config.numerics.convolutions == "torch" and could_be_compiled(
-        config, setup.data.input_shape, setup.dataset.num_classes, setup.data.input_dtype
+        setup.network, on_gpu, shape, classes, data.input_dtype
     ):
         numerics = replace(config.numerics, convolutions=COMPILED)
         probes.append(measure(replace(setup, config=replace(config, numerics=numerics)), device))

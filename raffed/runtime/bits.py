@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from raffed.config.portable import PORTABLE, check_set
-from raffed.config.run import RunConfig
+from raffed.config.sections import Numerics
 from raffed.errors import UsageError
 from raffed.runtime.machine import KERNELS, has_both_libraries, kernels_enabled
 
 if TYPE_CHECKING:
     from raffed.models.net import Net
+    from raffed.runtime.run_method import NetworkRequest
 
 # Whether the compiled kernel can compute a run's convolutions, and whether it computes any.
 
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
 COMPILED: Final = "compiled"
 
 
-def check_kernel(config: RunConfig) -> None:
+def check_kernel(numerics: Numerics) -> None:
     """Check that this process has the kernel that a run asks for.
 
     Raises:
         UsageError: It has not.
     """
-    if config.numerics.convolutions != COMPILED:
+    if numerics.convolutions != COMPILED:
         return
     from raffed.core.kernels import convolution
 
@@ -64,34 +65,35 @@ def computes(net: Net) -> bool:
     return any(isinstance(layer, CompiledConv2d) for layer in net.modules())
 
 
-def could_be_compiled(config: RunConfig, shape: tuple[int, ...], classes: int, dtype: str) -> bool:
+def could_be_compiled(
+    network: NetworkRequest, on_gpu: bool, shape: tuple[int, ...], classes: int, dtype: str
+) -> bool:
     """Return whether a run whose convolutions are torch's could have compiled ones, in this process.
 
     Args:
-        config: The run's configuration.
+        network: The run's network.
+        on_gpu: Whether the run trains on a GPU.
         shape: Shape of one prepared input.
         classes: Number of classes C.
         dtype: Type of the prepared inputs, "float32" or "int64".
     """
     from raffed.core.kernels import convolution
-    from raffed.models import build_for
-    from raffed.runtime.run_method import network_args
 
-    on_cpu = config.numerics.precision == "fp32" and not config.runtime.gpu_fraction
+    on_cpu = network.numerics.precision == "fp32" and not on_gpu
     if not (on_cpu and convolution.built and kernels_enabled()):
         return False
-    return computes(build_for(config.model.name, network_args(config), shape, classes, 0, dtype))
+    return computes(network.build(shape, classes, dtype))
 
 
-def begin_bits(config: RunConfig) -> None:
+def begin_bits(numerics: Numerics) -> None:
     """Check that this process computes a run's bits, and let torch do so for the rest of the process.
 
     Raises:
         UsageError: It does not: it was set up for other bits, or the processor or torch lacks what is needed.
     """
-    check_set(config.numerics.bits)
-    check_kernel(config)
-    if config.numerics.bits != PORTABLE:
+    check_set(numerics.bits)
+    check_kernel(numerics)
+    if numerics.bits != PORTABLE:
         return
     import torch
 

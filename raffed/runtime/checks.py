@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from raffed.config.faults import Faults
 from raffed.config.federation import Federation
 from raffed.config.privacy import Privacy
-from raffed.config.run import RunConfig
-from raffed.config.sections import Runtime
+from raffed.config.sections import Data, Runtime
 from raffed.config.selection import Fixed
 from raffed.config.stop_rule import read_rule
 from raffed.config.training import Local
@@ -21,18 +20,14 @@ from raffed.data.catalogue import DATASETS, dataset_name
 from raffed.data.preparation import check_numbers_given, with_numbers
 from raffed.data.stages import Stages
 from raffed.errors import UsageError
-from raffed.federation.faults import Images, check_attack
-from raffed.federation.selection import check_clock, check_selection
 from raffed.runtime.federated_data import unseen_count
 from raffed.runtime.setup_model import check_network
 
 if TYPE_CHECKING:
-    from raffed.core.method import Method
     from raffed.core.parts import Pass
     from raffed.core.server import Mean
-    from raffed.data.dataset import Dataset
-    from raffed.data.partition_file import Partition
     from raffed.data.split import Split
+    from raffed.runtime.run_method import NetworkRequest
 
 
 def check_gpu(runtime: Runtime) -> None:
@@ -109,29 +104,44 @@ def check_stop_rule(federation: Federation, validation: float, method: str, has_
         )
 
 
-def check_before_reading(config: RunConfig, split: Split) -> None:
+def check_before_reading(
+    split: Split,
+    network: NetworkRequest,
+    data: Data,
+    federation: Federation,
+    faults: Faults,
+    runtime: Runtime,
+) -> None:
     """Check what can be checked from the configuration and the catalogue entry of the data set.
+
+    Args:
+        split: The rule that divides the data.
+        network: The network that the run asks for.
+        data: The section `data` of the run, as are the others.
+        federation: The section `federation`.
+        faults: The section `faults`.
+        runtime: The section `runtime`.
 
     Raises:
         UsageError: Something is invalid.
     """
     from raffed.data.own_data import is_own
 
-    Stages.check_rounds(split.stage_count, config.federation.rounds)
+    Stages.check_rounds(split.stage_count, federation.rounds)
     if split.client_count is not None:
-        check_numbers(config.federation, config.faults, config.runtime.clients_per_actor, split.client_count)
-    check_gpu(config.runtime)
-    check_numbers_given(config.data.transform_args)
-    if not is_own(config.data.dataset):
-        _check_published(config, split)
+        check_numbers(federation, faults, runtime.clients_per_actor, split.client_count)
+    check_gpu(runtime)
+    check_numbers_given(data.transform_args)
+    if not is_own(data.dataset):
+        _check_published(data, split, network)
 
 
-def _check_published(config: RunConfig, split: Split) -> None:
+def _check_published(data: Data, split: Split, network: NetworkRequest) -> None:
     """Check what the catalogue knows about a data set."""
     from raffed.data.transforms import transform_for
 
-    name = dataset_name(config.data.dataset)
-    info, data, clients = DATASETS[name], config.data, split.client_count
+    name, clients = dataset_name(data.dataset), split.client_count
+    info = DATASETS[name]
     style = split.style_of_auto().style if data.transform == "auto" else data.transform
     transform = with_numbers(transform_for(name, style), data.transform_args)
     pool = info.num_train + (info.num_test if data.pool == "joined" else 0)
@@ -148,32 +158,7 @@ def _check_published(config: RunConfig, split: Split) -> None:
         raise UsageError(
             f"{split.text}: {data.samples or pool} samples cannot give {clients} clients one each"
         )
-    check_network(config, transform.prepared_shape(info.shape), info.num_classes)
-
-
-def check_options(
-    config: RunConfig, method: Method, partition: Partition, dataset: Dataset, trainable: Sequence[int]
-) -> None:
-    """Check the drawn epochs, the selection, the robust mean and the attack of a run.
-
-    Args:
-        config: The run's configuration.
-        method: Its method, with the mean that the run asks for.
-        partition: Who has which samples.
-        dataset: The data.
-        trainable: The clients that may train.
-
-    Raises:
-        UsageError: One of them is not possible, or would have no effect.
-    """
-    _check_epochs(config.local, method.name, method.passes)
-    stages, clients = partition.stages, partition.num_clients
-    one_draw = stages is not None and stages.rounds_per_cycle > 1
-    check_selection(config.federation, config.privacy, method.name, method.mean, trainable, one_draw=one_draw)
-    _check_mean(config.federation, config.privacy, method.mean, len(trainable))
-    check_clock(config, method, clients, trainable, in_stages=stages is not None)
-    images = Images(dataset.input_shape, dataset.x.dtype.kind, dataset.num_classes)
-    check_attack(config.faults, method, clients, images)
+    check_network(network, transform.prepared_shape(info.shape), info.num_classes)
 
 
 def check_new_options(federation: Federation, clients: int) -> None:
@@ -189,7 +174,8 @@ def check_new_options(federation: Federation, clients: int) -> None:
         )
 
 
-def _check_epochs(local: Local, method: str, passes: Sequence[Pass]) -> None:
+def check_epochs(local: Local, method: str, passes: Sequence[Pass]) -> None:
+    """Refuse epochs that cannot be drawn, or that every pass of the method replaces by its own number."""
     low, high = local.epochs, local.epochs_to
     if high and (low != int(low) or not 1 <= low <= high):
         raise UsageError(
@@ -203,7 +189,8 @@ def _check_epochs(local: Local, method: str, passes: Sequence[Pass]) -> None:
         )
 
 
-def _check_mean(federation: Federation, privacy: Privacy, mean: Mean, clients: int) -> None:
+def check_mean(federation: Federation, privacy: Privacy, mean: Mean, clients: int) -> None:
+    """Refuse a robust mean of uploads that nobody sees one by one, or of too few of them."""
     rule = mean.rule
     if rule is None:
         return

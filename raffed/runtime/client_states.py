@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from raffed.core.messages import ClientState
-from raffed.core.method import Method
+from raffed.core.params import REGISTRY
 from raffed.errors import RunFolderError
 from raffed.runtime.record_codec import digest, load_record, save_record, saved_digest
 
@@ -166,13 +166,13 @@ class ClientStateStore:
 
     Args:
         folder: Where states are written, or None to keep all of them in memory.
-        method: The run's method. If it keeps anything, a missing version is an error and not a fresh start.
+        keeps: Whether the run's method keeps anything. If so, a missing version is an error and not a fresh
+            start.
         limit: Bytes of states that are held in memory if there is a folder.
     """
 
-    def __init__(self, folder: Path | None, method: Method, *, limit: int = HELD_BYTES) -> None:
-        self.folder, self.limit = folder, limit
-        self.keeps, self._records = method.keeps_state, method.records
+    def __init__(self, folder: Path | None, keeps: bool, *, limit: int = HELD_BYTES) -> None:
+        self.folder, self.limit, self.keeps = folder, limit, keeps
         self._held: OrderedDict[int, tuple[int, ClientState, int]] = (
             OrderedDict()
         )  # client → version, state, bytes; oldest first
@@ -197,7 +197,7 @@ class ClientStateStore:
                 f"from"
             )
         file = client_state_file(self.folder, client, version)
-        client_state: ClientState = load_record(file, ClientState, self._records)
+        client_state: ClientState = load_record(file, ClientState, REGISTRY)
         self._hold(client, version, client_state)
         return client_state
 

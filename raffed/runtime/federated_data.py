@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from raffed.config.faults import Faults
 from raffed.config.federation import Federation
+from raffed.core.measures.own_metric import OwnMetric, own_metrics
 from raffed.errors import UsageError
 from raffed.runtime.setup_model import prepared_dtype
 
@@ -69,6 +70,11 @@ class FederatedData:
         """The clients that may train, in ascending order: all but the unseen ones."""
         every = range(self.partition.num_clients)
         return [client for client in every if client not in self.unseen] if self.unseen else every
+
+    @functools.cached_property
+    def own_metrics(self) -> tuple[OwnMetric, ...]:
+        """The user's own metrics that the run measures, found once in a process, like the method."""
+        return own_metrics(self.federation.metrics)
 
     def stage(self, round: int) -> int | None:
         """Return the stage in which all clients are in a round, or None without stages.

@@ -13,14 +13,12 @@ from raffed.core.round import EVAL_CHUNK
 from raffed.core.server import ServerRule
 from raffed.core.training.network import Network
 from raffed.core.training.recorded_steps import GraphRecorder, StepRecorder
-from raffed.models import build_for
 from raffed.models.net import Net
 from raffed.own.user_code import user_errors
 from raffed.runtime.federated_data import FederatedData
 from raffed.runtime.initial_weights import begin_from
 from raffed.runtime.machine import graphs_enabled, kernels_enabled, uses_onednn
-from raffed.runtime.run_method import network_args
-from raffed.runtime.setup import Setup
+from raffed.runtime.run_method import NetworkRequest
 
 PURE = {"raffed", "torch", "torchvision"}  # packages whose layers keep nothing but tensors
 _NORMALISING = (
@@ -55,35 +53,45 @@ def make_spec(data: FederatedData, feature_dim: int, norms: tuple[str, ...] = ()
     )
 
 
-def check_table(setup: Setup) -> None:
+def check_table(method: str, rule: ServerRule, network: NetworkRequest, data: FederatedData) -> None:
     """Refuse a run whose server would answer its clients from a table that does not fit into the memory.
+
+    Args:
+        method: Name of the run's method.
+        rule: The server's rule.
+        network: The network that the run asks for.
+        data: The clients and their samples.
 
     Raises:
         UsageError: It does not, or the server's rule cannot answer so many clients.
     """
-    method = setup.method
-    if type(method.server).table_size is ServerRule.table_size:
+    if type(rule).table_size is ServerRule.table_size:
         return
-    net = make_network(setup)
-    spec = make_spec(setup.data, net.feature_dim, net.norm_names)
+    net = make_network(network, data)
+    spec = make_spec(data, net.feature_dim, net.norm_names)
     with user_errors():
-        numbers = method.server.table_size(net.initial.w, spec)
-    clients = f"the table from which {method.name} answers {spec.everyone:,} clients"
+        numbers = rule.table_size(net.initial.w, spec)
+    clients = f"the table from which {method} answers {spec.everyone:,} clients"
     allow(4.0 * numbers, f"{clients}, of {numbers:,} numbers,")
 
 
-def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:
-    """Return the run's network with its initial weights, which are the same in every process."""
-    model, config = setup.config.model, setup.config
-    module = _built(setup)
-    begin_from(module, setup.initial, model.init)
+def make_network(network: NetworkRequest, data: FederatedData, device: torch.device | str = "cpu") -> Network:
+    """Return the run's network with its initial weights, which are the same in every process.
+
+    Args:
+        network: The network that the run asks for.
+        data: The clients and their samples.
+        device: Where it computes.
+    """
+    module, numerics = _built(network, data), network.numerics
+    begin_from(module, network.initial, network.model.init)
     return Network(
         module,
         device,
-        config.numerics.precision,
+        numerics.precision,
         onednn=uses_onednn(),
         kernels=kernels_enabled() and module.rewritable,
-        convolutions=config.numerics.convolutions == "compiled",
+        convolutions=numerics.convolutions == "compiled",
         constants=module.constants,
         recorder=recorder_for(module, torch.device(device)),
     )
@@ -98,16 +106,14 @@ def recorder_for(module: Net, device: torch.device) -> StepRecorder | None:
     return GraphRecorder(device) if known and device.type == "cuda" and graphs_enabled() else None
 
 
-def has_normalisation(setup: Setup) -> bool:
+def has_normalisation(network: NetworkRequest, data: FederatedData) -> bool:
     """Return whether the run's network has a layer that normalises what it gets."""
-    return any(isinstance(layer, _NORMALISING) for layer in _built(setup).modules())
+    return any(isinstance(layer, _NORMALISING) for layer in _built(network, data).modules())
 
 
-def _built(setup: Setup) -> Net:
-    model, value = setup.config.model, seeds.seed(setup.config.seed, "weights")
-    args = network_args(setup.config, setup.method)
-    classes = setup.dataset.num_classes
-    return build_for(model.name, args, setup.data.input_shape, classes, value, setup.data.input_dtype)
+def _built(network: NetworkRequest, data: FederatedData) -> Net:
+    value, classes = seeds.seed(network.seed, "weights"), data.dataset.num_classes
+    return network.build(data.input_shape, classes, data.input_dtype, seed=value)
 
 
 def features_of(net: Network, state: State, x: Tensor, y: Tensor) -> Tensor:

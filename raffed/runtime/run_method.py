@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from raffed.config.aggregation import CompressionRule
 from raffed.config.federation import Federation
 from raffed.config.privacy import Privacy
 from raffed.config.run import RunConfig
+from raffed.config.sections import Model, Numerics
 from raffed.config.selection import SELECTIONS
 from raffed.config.validation import Value
 from raffed.core.measures.own_metric import metric_function, names_in
@@ -24,6 +28,9 @@ from raffed.own.names import reference_of
 
 if TYPE_CHECKING:
     from raffed.core.method import Method
+    from raffed.core.parts import Part
+    from raffed.models.net import Net
+    from raffed.runtime.initial_weights import Arrays
 
 # Which names of a configuration stand for the user's own code, and that code, ready to travel.
 
@@ -70,10 +77,21 @@ def method_of(config: RunConfig) -> Method:
     from raffed.core.training.overrides import with_optimizer
     from raffed.core.training.own_loss import criterion_of
 
-    made = build_method(config.method, config.args)
+    method, federation = build_method(config.method, config.args), config.federation
     if config.loss:
-        made = made.with_loss(criterion_of(config.loss, config.loss_args))
-    return with_compression(with_optimizer(with_mean(made, config.federation), config.local), config)
+        method = method.with_loss(criterion_of(config.loss, config.loss_args))
+    selection = federation.rule()
+    weighting = federation.weighting or (selection is not None and selection.weighting)
+    if weighting or federation.mean_rule() is not None:
+        method = with_mean(method, federation)
+    if config.local.keep_optimizer:
+        method = with_optimizer(method, config.local)
+    rule = federation.compression_rule()
+    if rule is None or rule.changes_nothing:
+        return method
+    return with_compression(
+        method, rule, f"federation.compression = {federation.compression!r}", config.privacy
+    )
 
 
 def with_mean(made: Method, federation: Federation) -> Method:
@@ -101,20 +119,22 @@ def with_mean(made: Method, federation: Federation) -> Method:
     return dataclasses.replace(made, mean=mean)
 
 
-def with_compression(made: Method, config: RunConfig) -> Method:
-    """Return a method whose clients compress what they upload, if the run asks for it.
+def with_compression(made: Method, rule: CompressionRule, asked: str, privacy: Privacy) -> Method:
+    """Return a method whose clients compress what they upload.
+
+    Args:
+        made: The method.
+        rule: The compression.
+        asked: The setting that asks for it, for messages.
+        privacy: The privacy of the run.
 
     Raises:
         UsageError: The method or the run's privacy does not admit it.
     """
     from raffed.core.ingredients import Compression, CompressionWithFeedback
 
-    rule, asked = config.federation.compression_rule(), config.federation.compression
-    if rule is None or rule.changes_nothing:
-        return made
-    against = why_no_compression(made, config.privacy)
-    if against:
-        raise UsageError(f"federation.compression = {asked!r}: {against}; leave it out")
+    if against := why_no_compression(made, privacy):
+        raise UsageError(f"{asked}: {against}; leave it out")
     kind = CompressionWithFeedback if rule.feedback else Compression
     return dataclasses.replace(made, compression=kind(rule))
 
@@ -146,26 +166,70 @@ def _weighting(federation: Federation, usual: str) -> tuple[str, str]:
     return by or usual, asked
 
 
-# The arguments of a run's network: those that the run gives, and those that its method requires.
+# The network of a run: what the run gives, and what its method requires.
 
 
-def network_args(config: RunConfig, method: Method | None = None) -> dict[str, Value]:
-    """Return the arguments with which the run's network is built. Imports torch.
+@dataclass(frozen=True)
+class NetworkRequest:
+    """The network that a run asks for, with the arguments that its method requires.
+
+    Attributes:
+        model: The section `model` of the run.
+        args: The arguments with which it is built.
+        numerics: The section `numerics` of the run.
+        seed: The run's seed, from which its weights are drawn.
+        method: Name of the method.
+        required: (argument, value) of what the method requires.
+        parts: The parts of the network that the method's passes train.
+        initial: The weights of `model.init`, or None.
+    """
+
+    model: Model
+    args: Mapping[str, Value]
+    numerics: Numerics
+    seed: int
+    method: str
+    required: tuple[tuple[str, Value], ...]
+    parts: tuple[Part, ...]
+    initial: Arrays | None = None
+
+    def build(
+        self, shape: tuple[int, ...], classes: int, dtype: str, *, seed: int = 0, quick: bool = False
+    ) -> Net:
+        """Return the network. Imports torch.
+
+        Args:
+            shape: Shape of one prepared input.
+            classes: Number of classes C.
+            dtype: Type of the prepared inputs, "float32" or "int64".
+            seed: The seed of its weights.
+            quick: Whether weights that take long to draw may be others (`quicker`).
+        """
+        from raffed.models import build_for
+        from raffed.models.last_layers import quicker
+
+        args = quicker(dict(self.args)) if quick else dict(self.args)
+        return build_for(self.model.name, args, shape, classes, seed, dtype)
+
+
+def network_of(
+    config: RunConfig, method: Method | None = None, initial: Arrays | None = None
+) -> NetworkRequest:
+    """Return the network that a run asks for.
 
     Args:
         config: The run's configuration.
         method: The run's method, if it is made already.
+        initial: The weights of `model.init`, if they are read already.
 
     Raises:
         UsageError: The run gives another value than the method requires, or the method requires something
-        that
-            this network cannot have.
+            that this network cannot have.
     """
-    made = method_of(config) if method is None else method
-    model, wanted = config.model, dict(made.network)
-    if not wanted:
-        return dict(model.args)
-    _check_reserved(made.name, model.name, wanted)
+    made, model = method_of(config) if method is None else method, config.model
+    wanted = dict(made.network)
+    if wanted:
+        _check_reserved(made.name, model.name, wanted)
     for name, value in wanted.items():
         given = model.args.get(name, value)
         if given != value:
@@ -173,16 +237,17 @@ def network_args(config: RunConfig, method: Method | None = None) -> dict[str, V
                 f"{made.name} requires a network with {name} = {_shown(value)}, and model.args has {name} = "
                 f"{_shown(given)}; leave it out (--model-arg)"
             )
-    return {**model.args, **wanted}
+    parts = tuple(one.part for one in made.passes)
+    args = {**model.args, **wanted}
+    return NetworkRequest(model, args, config.numerics, config.seed, made.name, made.network, parts, initial)
 
 
-def network_line(method: Method) -> str:
+def network_line(network: NetworkRequest) -> str:
     """Return one line about what the method requires of the network; empty if it requires nothing."""
-    if not method.network:
+    if not network.required:
         return ""
-    return (
-        f"{method.name} builds the network with {', '.join(f'{n} = {_shown(v)}' for n, v in method.network)}"
-    )
+    needed = ", ".join(f"{name} = {_shown(value)}" for name, value in network.required)
+    return f"{network.method} builds the network with {needed}"
 
 
 def _check_reserved(title: str, model: str, wanted: dict[str, Value]) -> None:

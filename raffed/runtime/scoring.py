@@ -8,12 +8,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from raffed.core import seeds
+from raffed.core.ingredients import Personal
+from raffed.core.measures import final
 from raffed.core.measures.own_metric import OwnMetric
-from raffed.core.measures.scores import ClientScores, ExtraMeasure, ScoreCounts
-from raffed.core.method import Method
+from raffed.core.measures.scores import NO_SCORES, ClientScores, ExtraMeasure, ScoreCounts
 from raffed.core.params import State
 from raffed.core.round import EVAL_CHUNK, ClientModels, ClientRound
 from raffed.core.training.network import Network
+from raffed.core.training.session import Participant
+from raffed.runtime.client_data import ClientDataCache
+from raffed.runtime.federated_data import FederatedData
+from raffed.runtime.network_setup import features_of
 
 # Counting correct answers as integers per class, so that parts of a test set add up exactly.
 
@@ -72,15 +78,19 @@ def count(
 
 
 class ModelScorer:
-    """Counts the correct answers of a method's models.
+    """Counts the correct answers of a method's models. `personal` is the method's personal ingredient.
 
     In all methods of this class, `observed` [C] bool marks the classes of the client's training data.
     """
 
-    def __init__(self, method: Method, net: Network, num_classes: int) -> None:
-        self._method, self._net, self._classes = method, net, num_classes
+    def __init__(self, personal: Personal | None, net: Network, num_classes: int) -> None:
+        self._personal, self._net, self._classes = personal, net, num_classes
         # The scores come from `predict` instead of one model
-        self._answers = method.personal is not None and method.personal.predicts
+        self._answers = personal is not None and personal.predicts
+
+    def features(self, state: State, x: Tensor, y: Tensor) -> Tensor:
+        """Return features z [n, D] of samples x [n, ...] in evaluation mode, on the CPU."""
+        return features_of(self._net, state, x, y)
 
     def of(self, state: State, x: Tensor, y: Tensor, observed: Tensor | None = None) -> ScoreCounts:
         """Score one model on samples x [n, ...] and y [n]."""
@@ -100,9 +110,9 @@ class ModelScorer:
 
     def _personal_answers(self, held: ClientModels, x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the logits of the client's personalised model and the labels, chunk by chunk."""
-        personal = self._method.personal
+        personal = self._personal
         if personal is None or not self._answers:
-            state = held.personal_state(self._method)
+            state = held.trained if personal is None else personal.model(held.views["personal"])
             return ((logits, labels) for logits, _, labels in self._net.chunks(state, x, y, EVAL_CHUNK))
         parts = zip(torch.split(x, EVAL_CHUNK), torch.split(y, EVAL_CHUNK), strict=True)
         return ((held.personal_logits(personal, part), labels) for part, labels in parts)
@@ -127,7 +137,7 @@ class ModelScorer:
             "global": self.of(done.start, x, y, observed),
             "local": self.of(done.trained, x, y, observed),
         }
-        if self._method.personal is not None and self._method.personal.private_scored:
+        if self._personal is not None and self._personal.private_scored:
             trained = done.views["personal"].private
             assert trained is not None
             scores["private"] = self.of(trained, x, y, observed)
@@ -138,7 +148,7 @@ class ModelScorer:
             for one in by_stage[1:]:
                 whole = whole + one
             return ClientScores({**scores, "personal": whole}, stages=by_stage)
-        same = self._method.personal is None
+        same = self._personal is None
         own = scores["local"] if same else self.personal(done, x, y, observed)
         return ClientScores({**scores, "personal": own})
 
@@ -149,10 +159,66 @@ class ModelScorer:
         own = self.personal(held, x, y, observed)
         if whole is None:
             return ClientScores({"personal": own})
-        same = not self._answers and same_bits(held.personal_state(self._method), whole)
+        same = False
+        if not self._answers:
+            personal = self._personal
+            state = held.trained if personal is None else personal.model(held.views["personal"])
+            same = same_bits(state, whole)
         return ClientScores({"global": own if same else self.of(whole, x, y, observed), "personal": own})
 
 
 def same_bits(a: State, b: State) -> bool:
     """Return whether two models have exactly equal weights and buffers."""
     return torch.equal(a.w.flat, b.w.flat) and torch.equal(a.b.flat, b.b.flat)
+
+
+class RoundScorer:
+    """Scores the models of participants after their rounds, on their own samples.
+
+    Args:
+        scorer: Counts correct answers.
+        cache: The clients' data.
+        data: The clients and their samples.
+    """
+
+    def __init__(self, scorer: ModelScorer, cache: ClientDataCache, data: FederatedData) -> None:
+        self._scorer, self._cache, self._data = scorer, cache, data
+
+    def of(self, round: int, participant: Participant, done: ClientRound) -> ClientScores:
+        """Return the scores of a client's models after its round.
+
+        In the last round, additional measurements are made as well.
+        """
+        federation, partition, cache = self._data.federation, self._data.partition, self._cache
+        client, observed = participant.client, participant.data.class_counts > 0
+        found = NO_SCORES
+        if len(partition.test[client]):
+            x, y = cache.local_part("test", client)
+            lengths = partition.test_lengths(client, cache.stage)
+            found = self._scorer.after(done, x, y, observed, lengths)
+        if round + 1 == federation.rounds and federation.asks("spectrum"):
+            found = found._replace(extra={"eigenvalue_variance": self._spectrum(participant, done)})
+        if partition.val and len(partition.val[client]):
+            held = self._scorer.personal(done, *cache.local_part("val", client), observed)
+            found = found._replace(validation=held)
+        return found._replace(own=self._own(participant, done)) if self._data.own_metrics else found
+
+    def _own(self, participant: Participant, done: ClientRound) -> dict[tuple[str, str], ExtraMeasure]:
+        """Measure the client's personalised model by the run's own metrics, on its own parts."""
+        partition, client = self._data.partition, participant.client
+        parts = {"local_test": ("test", partition.test), "val": ("val", partition.val)}
+        return {
+            (split, name): value
+            for split, (part, lists) in parts.items()
+            if lists and len(lists[client])
+            for name, value in self._scorer.own(
+                self._data.own_metrics, done, *self._cache.local_part(part, client)
+            ).items()
+        }
+
+    def _spectrum(self, participant: Participant, done: ClientRound) -> ExtraMeasure:
+        """Measure the feature spectrum of the trained model on the client's training data."""
+        data = participant.data
+        order = seeds.rng(self._data.seed, "spectrum", client=participant.client).permutation(data.n)
+        z = self._scorer.features(done.trained, data.x, data.y)
+        return final.by_batch(z, torch.from_numpy(order))

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from raffed.config.run import RunConfig
+from raffed.config.sections import Data
+from raffed.config.training import Local
 from raffed.data.preparation import Transform
 from raffed.errors import UsageError
 from raffed.own.user_code import UserCodeError
 from raffed.runtime.bits import COMPILED, check_use
-from raffed.runtime.run_method import method_of, network_args
+from raffed.runtime.run_method import NetworkRequest
 
 if TYPE_CHECKING:
-    from raffed.core.method import Method
     from raffed.data.dataset import Dataset
     from raffed.data.partition_file import Partition
     from raffed.data.split import Split
+    from raffed.runtime.federated_data import FederatedData
 
 # Where a run's data set comes from, the catalogue or data of one's own, and how it is divided.
 
@@ -71,22 +72,23 @@ def network_once(key: Hashable, make: Callable[[], tuple[str, ...]]) -> tuple[st
     return _once(None if kept is None else kept.networks, key, make)
 
 
-def part_of(whole: Dataset, config: RunConfig) -> Dataset:
+def part_of(whole: Dataset, data: Data, seed: int) -> Dataset:
     """Return the data set with as many training samples as the run uses."""
     from raffed.data.dataset import fewer
     from raffed.data.own_data import is_own
 
-    kept, data = _kept.get(), config.data
+    kept = _kept.get()
     among = None if kept is None or is_own(data.dataset) else kept.smaller
-    key = data.dataset, data.root, data.pool, data.samples, config.seed
-    return _once(among, key, lambda: fewer(whole, data.samples, config.seed))
+    key = data.dataset, data.root, data.pool, data.samples, seed
+    return _once(among, key, lambda: fewer(whole, data.samples, seed))
 
 
-def draw_partition(config: RunConfig, split: Split, dataset: Dataset, labelled: int) -> Partition:
+def draw_partition(data: Data, seed: int, split: Split, dataset: Dataset, labelled: int) -> Partition:
     """Return who has which samples of a data set.
 
     Args:
-        config: The run's configuration.
+        data: The section `data` of the run.
+        seed: The run's seed.
         split: The rule that divides the data.
         dataset: The data set, as small as the run uses it.
         labelled: Labelled samples that the method's server needs for itself.
@@ -95,24 +97,24 @@ def draw_partition(config: RunConfig, split: Split, dataset: Dataset, labelled: 
     from raffed.data.partition import draw_server_holdout, held_out, partition_beside
 
     def drawn() -> Partition:
-        labels, classes, seed = dataset.y, dataset.num_classes, config.seed
+        labels, classes = dataset.y, dataset.num_classes
         own = draw_server_holdout(labels, classes, labelled, seed)
         tests = dataset.y_test, dataset.test_clients
-        request = split, labels, classes, dataset.clients, seed, config.data.local_test, *tests
-        return held_out(partition_beside(own, *request), config.data.validation, seed)
+        request = split, labels, classes, dataset.clients, seed, data.local_test, *tests
+        return held_out(partition_beside(own, *request), data.validation, seed)
 
     kept = _kept.get()
-    among = None if kept is None or is_own(config.data.dataset) else kept.partitions
-    return _once(among, (repr(config.data), config.seed, labelled), drawn)
+    among = None if kept is None or is_own(data.dataset) else kept.partitions
+    return _once(among, (repr(data), seed, labelled), drawn)
 
 
-def load_data(config: RunConfig, data_sha256: str = "") -> tuple[Dataset, str]:
+def load_data(data: Data, data_sha256: str = "") -> tuple[Dataset, str]:
     """Return the run's data set and, of data of one's own, the hash of its arrays (else "").
 
     With `data.pool = "joined"` its test part belongs to the training pool.
 
     Args:
-        config: The run's configuration.
+        data: The section `data` of the run.
         data_sha256: The hash that the data must have; "" for a new run.
 
     Raises:
@@ -121,17 +123,17 @@ def load_data(config: RunConfig, data_sha256: str = "") -> tuple[Dataset, str]:
     from raffed.data.dataset import joined
     from raffed.data.own_data import is_own, load_own
 
-    if is_own(config.data.dataset):
-        found, sha256 = load_own(config.data.dataset, data_sha256)
+    if is_own(data.dataset):
+        found, sha256 = load_own(data.dataset, data_sha256)
     else:
-        found, sha256 = _published(config), ""
-    return (joined(found) if config.data.pool == "joined" else found), sha256
+        found, sha256 = _published(data), ""
+    return (joined(found) if data.pool == "joined" else found), sha256
 
 
-def _published(config: RunConfig) -> Dataset:
+def _published(data: Data) -> Dataset:
     from raffed.data.datasets import load_dataset
 
-    data, kept = config.data, _kept.get()
+    kept = _kept.get()
     place = data.dataset, data.root, data.download
     if kept is not None and place not in kept.datasets:
         for one in (kept.datasets, kept.smaller, kept.partitions):
@@ -150,13 +152,15 @@ def prepared_dtype(stored: np.dtype[np.generic], transform: Transform) -> str:
     return "int64" if is_ids else "float32"
 
 
-def check_network(config: RunConfig, shape: tuple[int, ...], classes: int, dtype: str = "float32") -> None:
+def check_network(
+    network: NetworkRequest, shape: tuple[int, ...], classes: int, dtype: str = "float32"
+) -> None:
     """Build the network once, so that errors of its settings are reported before actors start.
 
     A network of one's own is also checked for what makes runs reproducible (`raffed.models.own.laws`).
 
     Args:
-        config: The run's configuration.
+        network: The network that the run asks for.
         shape: Shape of one prepared input.
         classes: Number of classes C.
         dtype: Type of the prepared inputs, "float32" or "int64".
@@ -165,50 +169,44 @@ def check_network(config: RunConfig, shape: tuple[int, ...], classes: int, dtype
         UsageError: The network cannot be made or trained.
         UserCodeError: The user's own code raised an error.
     """
-    from raffed.models import build_for, is_own
-    from raffed.runtime.initial_weights import begin_from, read_initial
+    from raffed.models import is_own
+    from raffed.runtime.initial_weights import begin_from
 
-    method = method_of(config)
-    name, args = config.model.name, network_args(config, method)
-    if config.numerics.convolutions == COMPILED:
-        check_use(build_for(name, args, shape, classes, 0, dtype), name)
+    name = network.model.name
+    if network.numerics.convolutions == COMPILED:
+        check_use(network.build(shape, classes, dtype), name)
     if is_own(name):
-        _check_own(config, shape, classes, dtype)
+        _check_own(network, shape, classes, dtype)
         return
 
     def parameters() -> tuple[str, ...]:
-        from raffed.models.last_layers import quicker
-
-        net = build_for(name, quicker(args), shape, classes, 0, dtype)
-        begin_from(net, read_initial(config.model), config.model.init)
+        net = network.build(shape, classes, dtype, quick=True)
+        begin_from(net, network.initial, network.model.init)
         return tuple(one for one, _ in net.named_parameters())
 
-    key = repr(config.model), repr(args), shape, classes, dtype
-    _check_passes(network_once(key, parameters), name, method)
+    key = repr(network.model), repr(network.args), shape, classes, dtype
+    _check_passes(network, network_once(key, parameters))
 
 
-def _check_own(config: RunConfig, shape: tuple[int, ...], classes: int, dtype: str) -> None:
-    from raffed.models import build_for
+def _check_own(network: NetworkRequest, shape: tuple[int, ...], classes: int, dtype: str) -> None:
     from raffed.models.own.laws import Laws, check_seeded
     from raffed.models.own.wrapping import ModelInputs
-    from raffed.runtime.initial_weights import begin_from, read_initial
+    from raffed.runtime.initial_weights import begin_from
 
-    method = method_of(config)
-    name, args = config.model.name, network_args(config, method)
-    net = build_for(name, args, shape, classes, 0, dtype)
-    _check_passes([one for one, _ in net.named_parameters()], name, method)
-    check_seeded(net, build_for(name, args, shape, classes, 0, dtype), name)
-    begin_from(net, read_initial(config.model), config.model.init)
-    Laws(net, name, ModelInputs(shape, dtype), classes).check(config.numerics.cohort)
+    name, net = network.model.name, network.build(shape, classes, dtype)
+    _check_passes(network, [one for one, _ in net.named_parameters()])
+    check_seeded(net, network.build(shape, classes, dtype), name)
+    begin_from(net, network.initial, network.model.init)
+    Laws(net, name, ModelInputs(shape, dtype), classes).check(network.numerics.cohort)
 
 
-def check_ids(config: RunConfig, dataset: Dataset) -> None:
+def check_ids(network: NetworkRequest, dataset: Dataset) -> None:
     """Refuse ids that a network of one's own cannot take, in the training part and in the test part.
 
     The sample that holds the largest id of each part is scored once.
 
     Args:
-        config: The run's configuration.
+        network: The network that the run asks for.
         dataset: Data whose inputs are ids.
 
     Raises:
@@ -216,11 +214,9 @@ def check_ids(config: RunConfig, dataset: Dataset) -> None:
     """
     import torch
 
-    from raffed.models import build_for
     from raffed.models.own.laws import NetworkTrial
 
-    name, args = config.model.name, network_args(config, method_of(config))
-    net = build_for(name, args, dataset.input_shape, dataset.num_classes, 0, "int64")
+    name, net = network.model.name, network.build(dataset.input_shape, dataset.num_classes, "int64")
     for part, inputs in (("training", dataset.x), ("test", dataset.x_test)):
         if not len(inputs):
             continue
@@ -234,44 +230,41 @@ def check_ids(config: RunConfig, dataset: Dataset) -> None:
             ) from error
 
 
-def _check_passes(names: Sequence[str], name: str, method: Method) -> None:
+def _check_passes(network: NetworkRequest, names: Sequence[str]) -> None:
     """Refuse a network without any weight in a part that the method trains apart, such as a linear one."""
     from raffed.core.parts import in_part
 
-    for part in dict.fromkeys(one.part for one in method.passes):
+    for part in dict.fromkeys(network.parts):
         if part in ("body", "base") and not any(in_part(one, part) for one in names):
             raise UsageError(
-                f"{method.name} trains the body of the network apart, and {name} has no weights below its "
-                f"head; use another network (--model)"
+                f"{network.method} trains the body of the network apart, and {network.model.name} has no "
+                f"weights below its head; use another network (--model)"
             )
 
 
-def check_single_samples(
-    config: RunConfig, shape: tuple[int, ...], classes: int, dtype: str, sizes: Sequence[int]
-) -> None:
+def check_single_samples(network: NetworkRequest, local: Local, data: FederatedData) -> None:
     """Refuse a network of one's own that cannot train on the batch of one sample that some client would have.
 
     BatchNorm cannot normalise one sample on a map of 1x1.
 
     Args:
-        config: The run's configuration.
-        shape: Shape of one prepared input.
-        classes: Number of classes C.
-        dtype: Type of the prepared inputs.
-        sizes: Training samples of every client.
+        network: The network that the run asks for.
+        local: How clients train.
+        data: The clients and their samples.
     """
-    from raffed.models import build_for, is_own
+    from raffed.models import is_own
 
-    size, name = config.local.batch_size, config.model.name
+    size, name, sizes = local.batch_size, network.model.name, data.sizes
+    shape, classes, dtype = data.input_shape, data.dataset.num_classes, data.input_dtype
     alone = [client for client, n in enumerate(sizes) if n and 1 in (n, size, n % size)]
-    if config.local.drop_last and size > 1:  # which a client with less than a batch does not follow
+    if local.drop_last and size > 1:  # which a client with less than a batch does not follow
         alone = [client for client in alone if sizes[client] < size]
     if not alone or not is_own(name):
         return
     from raffed.models.own.laws import Laws
     from raffed.models.own.wrapping import ModelInputs
 
-    net = build_for(name, network_args(config), shape, classes, 0, dtype)
+    net = network.build(shape, classes, dtype)
     if not Laws(net, name, ModelInputs(shape, dtype), classes).trains_on_one():
         client = alone[0]
         raise UsageError(

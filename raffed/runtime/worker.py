@@ -17,17 +17,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from raffed.config.faults import Faults
+from raffed.config.privacy import Privacy
 from raffed.core import seeds
 from raffed.core.addressed import replied
 from raffed.core.aggregation.exact_sums import Mask, PartialSum, PointSum, UploadAccumulator, together
 from raffed.core.aggregation.robust_means import add_noise, clip_update
-from raffed.core.measures import final
-from raffed.core.measures.scores import NO_SCORES, ClientScores, ExtraMeasure, ScoreCounts
+from raffed.core.measures.scores import NO_SCORES, ScoreCounts
 from raffed.core.measures.term_strength import term_strengths
 from raffed.core.messages import Broadcast, Upload, moved
+from raffed.core.method import unmoved
 from raffed.core.params import State
 from raffed.core.round import (
-    ClientRound,
     between_rounds,
     client_reported,
     client_rounds,
@@ -45,9 +46,9 @@ from raffed.runtime.api import ActorShare, ParticipantOrder, ServerWork
 from raffed.runtime.client_data import ClientDataCache
 from raffed.runtime.client_states import ClientStateStore
 from raffed.runtime.machine import deterministic_kernels
-from raffed.runtime.network_setup import features_of, make_network, make_spec
+from raffed.runtime.network_setup import make_network, make_spec
 from raffed.runtime.reports import Report, Stopwatch, SurveyedClient
-from raffed.runtime.scoring import ModelScorer
+from raffed.runtime.scoring import ModelScorer, RoundScorer
 from raffed.runtime.setup import Setup
 
 # What happens to uploads between the client that made them and the partial sum to which they are added.
@@ -58,17 +59,22 @@ class UploadPipeline:
 
     Attacks, clipping, noise, masks and faults are those of the run. A clipped or masked upload of an attacker
     is what it sends, clipped or masked.
+
+    Args:
+        plan: The plan of faults.
+        privacy: The section `privacy` of the run.
+        seed: The run's seed.
+        clients: Number N of all clients.
+        keep: Whether the server gets every upload, and not only their mean.
+        sends_update: Whether clients upload an update in place of their weights (`Method.sends_update`).
     """
 
-    def __init__(self, setup: Setup) -> None:
-        self._seed, self._damage, self._keep = (
-            setup.config.seed,
-            setup.config.faults.corrupt_kind,
-            setup.method.keeps_uploads,
-        )
-        self._unmoved = setup.method.unmoved
-        self._privacy, self._plan = setup.config.privacy, setup.config.faults
-        self._attackers = attackers(self._plan, self._seed, setup.partition.num_clients)
+    def __init__(
+        self, plan: Faults, privacy: Privacy, seed: int, clients: int, *, keep: bool, sends_update: bool
+    ) -> None:
+        self._plan, self._privacy, self._seed, self._keep = plan, privacy, seed, keep
+        self._sends_update = sends_update
+        self._attackers = attackers(plan, seed, clients)
 
     def send(
         self,
@@ -105,7 +111,7 @@ class UploadPipeline:
         """Return what a client sends. An attacker sends something else than it has trained."""
         if client not in self._attackers:
             return upload
-        start = self._unmoved(broadcast.w)
+        start = unmoved(broadcast.w, self._sends_update)
         return attacked(upload, start, self._plan, self._seed, broadcast.round, client)
 
     def _guarded(self, upload: Upload, broadcast: Broadcast, client: int, where: str) -> Upload:
@@ -124,18 +130,17 @@ class UploadPipeline:
                 "the weights, which clipping and noise do not cover; use a method that sends weights "
                 "alone, and a network without BatchNorm"
             )
-        w = clip_update(upload.w, self._unmoved(broadcast.w), privacy.clip)
+        w = clip_update(upload.w, unmoved(broadcast.w, self._sends_update), privacy.clip)
         if privacy.noise_at == "client":
             stream = seeds.generator(self._seed, "privacy", broadcast.round, client)
             w = add_noise(w, privacy.noise * privacy.clip, stream)
         return upload if w is upload.w else upload.replace(w=w)
 
     def _refuse(self, upload: Upload, round: int, client: int, where: str) -> None:
-        spoilt = damaged(upload, self._damage, self._seed, round, client)
+        kind = self._plan.corrupt_kind
+        spoilt = damaged(upload, kind, self._seed, round, client)
         if spoilt is not upload and not is_refused(spoilt, self._keep):
-            raise NumericsError(
-                f"{where}, client {client}: an upload damaged by {self._damage} was not refused"
-            )
+            raise NumericsError(f"{where}, client {client}: an upload damaged by {kind} was not refused")
 
 
 T = TypeVar("T")
@@ -159,28 +164,32 @@ class ClientWorker:
         self.device = torch.device(device)
         if self.device.type == "cuda":
             deterministic_kernels()
-        self.store = ClientStateStore(states_folder, self.method)
-        self.transform = setup.transform
-        self.net = make_network(setup, self.device)
-        transform = self.transform
+        self.store = ClientStateStore(states_folder, self.method.keeps_state)
+        config, transform = setup.config, setup.data.transform
+        self.net = make_network(setup.network, setup.data, self.device)
         augment = Augmentation(
             lambda n, g: augment_draws(n, transform, g), lambda x, draws: augment_by(x, transform, draws)
         )
         spec = make_spec(setup.data, self.net.feature_dim, self.net.norm_names)
-        execute = stacked if setup.config.numerics.cohort > 1 else one_by_one
+        execute = stacked if config.numerics.cohort > 1 else one_by_one
         augmented = augment if transform.augments else None
-        self._metrics = setup.own_metrics
-        self.uploads = UploadPipeline(setup)
-        self.scorer = ModelScorer(self.method, self.net, setup.dataset.num_classes)
-        self.session = TrainingSession(
-            self.net, setup.config.local, setup.config.seed, spec, augmented, execute
+        self.uploads = UploadPipeline(
+            config.faults,
+            config.privacy,
+            config.seed,
+            setup.partition.num_clients,
+            keep=self.method.keeps_uploads,
+            sends_update=self.method.sends_update,
         )
+        self.session = TrainingSession(self.net, config.local, config.seed, spec, augmented, execute)
         self.data = ClientDataCache(setup.data, self.net, self.device, home, self.method.needs_held_out)
+        self.scorer = ModelScorer(self.method.personal, self.net, setup.dataset.num_classes)
+        self._scores = RoundScorer(self.scorer, self.data, setup.data)
 
     def warm_up(self) -> None:
         """Load the home clients' data and let torch do its one-time work, before the first round."""
         self.data.fill()
-        x = prepare_inputs(self.setup.dataset.x[:1], self.transform, self.setup.dataset.max_value)
+        x = prepare_inputs(self.setup.dataset.x[:1], self.setup.data.transform, self.setup.dataset.max_value)
         x, y = torch.zeros(2, *x.shape[1:], dtype=x.dtype), torch.zeros(2, dtype=torch.int64)
         self.net.noise.generator = seeds.generator_on(self.device, self.setup.config.seed, "dropout")
         f = self.net.forward(x.to(self.device), y.to(self.device))
@@ -200,17 +209,31 @@ class ClientWorker:
         at_once = together(self.net.w_layout.size)
         here = moved(broadcast, self.device)
         for stack in share.stacks:
-            sent = [self._sent(here, entry.client) for entry in stack]
-            participants = [self._participant(entry, down) for entry, down in zip(stack, sent, strict=True)]
-            rounds, spent = self._timed_rounds(here, participants)
+            sent = [download(here, entry.client, self.device) for entry in stack]
+            participants = [
+                participant_of(entry, self.store, self.data, down)
+                for entry, down in zip(stack, sent, strict=True)
+            ]
+            # The seconds of training, without scoring, keeping and sending, as in Fig. 4 of FedMR
+            began = time.perf_counter()
+            with explained(self.method):
+                rounds = client_rounds(self.method, here, participants, self.session)
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)  # work still queued on the GPU belongs to training
+            spent = (time.perf_counter() - began) / len(participants)
             watch.add("training", spent * len(participants))
             pairs = list(zip(participants, rounds, strict=True))
-            last = broadcast.round + 1 == self.setup.config.federation.rounds
             with watch.part("scoring"):
                 scores = [
-                    self._scores(here, participant, done, last) if share.measure else NO_SCORES
+                    self._scores.of(broadcast.round, participant, done) if share.measure else NO_SCORES
                     for participant, done in pairs
                 ]
+                if share.measure and self.setup.config.federation.measures_strength(broadcast.round):
+                    strengths = [term_strengths(self.method, here, *pair, self.session) for pair in pairs]
+                    scores = [
+                        score._replace(strengths=found)
+                        for score, found in zip(scores, strengths, strict=True)
+                    ]
             with watch.part("disk"):
                 for participant, done in pairs:
                     self.store.put(participant.client, broadcast.round + 1, done.client_state)
@@ -220,7 +243,8 @@ class ClientWorker:
                     self.uploads.send(accumulator, waiting, where)
                 waiting = []
             for (participant, done), down, score in zip(pairs, sent, scores, strict=True):
-                up = self.method.uploaded_bytes(done.upload)
+                by = self.method.compression
+                up = done.upload.nbytes() if by is None else by.nbytes(done.upload)
                 reports.append(
                     Report(
                         participant.client,
@@ -232,7 +256,7 @@ class ClientWorker:
                         spent,
                         score,
                         idle=done.idle,
-                        numbers=client_reported(self.method, done),
+                        numbers=client_reported(self.method.hooks["report_client"], done),
                     )
                 )
         with explained(self.method), watch.part("sums"):
@@ -244,26 +268,10 @@ class ClientWorker:
         reports = [report._replace(share=spent_here) for report in reports]
         return partial, sorted(reports, key=lambda report: report.client)
 
-    def _timed_rounds(
-        self, broadcast: Broadcast, participants: list[Participant]
-    ) -> tuple[list[ClientRound], float]:
-        """Train a stack of clients for a round.
-
-        Returns:
-            Their rounds, and the seconds that each of them took, without scoring, keeping and sending, as in
-            Fig. 4 of FedMR.
-        """
-        began = time.perf_counter()
-        with explained(self.method):
-            rounds = client_rounds(self.method, broadcast, participants, self.session)
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)  # work that is still queued on the GPU belongs to training
-        return rounds, (time.perf_counter() - began) / len(participants)
-
     @user_errors()
     def evaluate(self, broadcast: Broadcast, chunks: range) -> dict[int, ScoreCounts]:
         """Score the global model on these chunks (see `chunks`), and return the counts of each chunk."""
-        state = joined(self.method, broadcast, None, self.net)
+        state = joined(self.method.split, broadcast, None, self.net)
         return {chunk: self.scorer.of(state, *self.data.test_chunk(chunk)) for chunk in chunks}
 
     @user_errors()
@@ -273,8 +281,8 @@ class ClientWorker:
         here, found = moved(broadcast, self.device), {}
         for entry in itertools.chain.from_iterable(share.stacks):
             data = self.data.client(entry.client)
-            sent = self._sent(here, entry.client)
-            state = joined(self.method, sent, self.store.get(entry.client, entry.version), self.net)
+            sent = download(here, entry.client, self.device)
+            state = joined(self.method.split, sent, self.store.get(entry.client, entry.version), self.net)
             found[entry.client] = self.scorer.of(state, data.x, data.y).mean_loss
         return found
 
@@ -296,7 +304,7 @@ class ClientWorker:
         for entry in itertools.chain.from_iterable(share.stacks):
             client = entry.client
             if len(self.setup.partition.test[client]):
-                participant = self._participant(entry)
+                participant = participant_of(entry, self.store, self.data)
                 held = between_rounds(self.method, here, participant, self.session)
                 x, y = self.data.local_part("test", client)
                 found.append(
@@ -323,65 +331,19 @@ class ClientWorker:
         with explained(self.method):
             return work(self.net, self.setup)
 
-    def _sent(self, broadcast: Broadcast, client: int) -> Broadcast:
-        """Return what a client downloads; the broadcast itself if nothing in it is addressed."""
-        sent = replied(broadcast, client)
-        return sent if sent is broadcast else moved(sent, self.device)
 
-    def _participant(self, entry: ParticipantOrder, sent: Broadcast | None = None) -> Participant:
-        return Participant(
-            entry.client,
-            self.store.get(entry.client, entry.version),
-            self.data.client(entry.client),
-            entry.fault.completed_fraction,
-            sent,
-        )
+def download(broadcast: Broadcast, client: int, device: torch.device) -> Broadcast:
+    """Return what a client downloads; the broadcast itself if nothing in it is addressed."""
+    sent = replied(broadcast, client)
+    return sent if sent is broadcast else moved(sent, device)
 
-    def _scores(
-        self, broadcast: Broadcast, participant: Participant, done: ClientRound, last: bool
-    ) -> ClientScores:
-        """Return the scores of a client's models after its round.
 
-        In the last round, additional measurements are made as well.
-        """
-        partition, client, observed = (
-            self.setup.partition,
-            participant.client,
-            participant.data.class_counts > 0,
-        )
-        found = NO_SCORES
-        if len(partition.test[client]):
-            x, y = self.data.local_part("test", client)
-            found = self.scorer.after(done, x, y, observed, partition.test_lengths(client, self.data.stage))
-        if last and self.setup.config.federation.asks("spectrum"):
-            found = found._replace(extra={"eigenvalue_variance": self._spectrum(participant, done)})
-        if self.setup.config.federation.measures_strength(broadcast.round):
-            strengths = term_strengths(self.method, broadcast, participant, done, self.session)
-            found = found._replace(strengths=strengths)
-        if partition.val and len(partition.val[client]):
-            held = self.scorer.personal(done, *self.data.local_part("val", client), observed)
-            found = found._replace(validation=held)
-        return found._replace(own=self._own(participant, done)) if self._metrics else found
-
-    def _own(self, participant: Participant, done: ClientRound) -> dict[tuple[str, str], ExtraMeasure]:
-        """Measure the client's personalised model by the run's own metrics, on its own parts."""
-        partition, client = self.setup.partition, participant.client
-        parts = {"local_test": ("test", partition.test), "val": ("val", partition.val)}
-        return {
-            (split, name): value
-            for split, (part, lists) in parts.items()
-            if lists and len(lists[client])
-            for name, value in self.scorer.own(
-                self._metrics, done, *self.data.local_part(part, client)
-            ).items()
-        }
-
-    def _spectrum(self, participant: Participant, done: ClientRound) -> ExtraMeasure:
-        """Measure the feature spectrum of the trained model on the client's training data."""
-        data = participant.data
-        order = seeds.rng(self.setup.config.seed, "spectrum", client=participant.client).permutation(data.n)
-        z = features_of(self.net, done.trained, data.x, data.y)
-        return final.by_batch(z, torch.from_numpy(order))
+def participant_of(
+    entry: ParticipantOrder, store: ClientStateStore, data: ClientDataCache, sent: Broadcast | None = None
+) -> Participant:
+    """Return a client that takes part, with its state and its data."""
+    state = store.get(entry.client, entry.version)
+    return Participant(entry.client, state, data.client(entry.client), entry.fault.completed_fraction, sent)
 
 
 def total(counts: dict[int, ScoreCounts]) -> ScoreCounts:

@@ -309,6 +309,8 @@ def check_networks(request: Request, setup: Setup) -> None:
         request: The sweep.
         setup: That of one of its runs, for the shape of the inputs.
     """
+    from raffed.runtime.initial_weights import read_initial
+    from raffed.runtime.run_method import network_of
     from raffed.runtime.setup_model import check_network
 
     shape, classes, dtype = setup.data.input_shape, setup.dataset.num_classes, setup.data.input_dtype
@@ -317,7 +319,9 @@ def check_networks(request: Request, setup: Setup) -> None:
             name: among for name, among in space_of(request, method).items() if name.startswith("model.")
         }
         for point in points(every) if every else ():
-            check_network(request.config(method, point), shape, classes, dtype)
+            config = request.config(method, point)
+            network = network_of(config, initial=read_initial(config.model))
+            check_network(network, shape, classes, dtype)
 
 
 def check_parts(request: Request, partition: Partition) -> None:

@@ -203,7 +203,9 @@ class TinyFederation:
         for client, visit in done.items():
             if not visit.client_state.empty:
                 self.client_states[client] = visit.client_state
-            client_reported(self.method, visit)  # as a run does, which refuses what is not a number
+            client_reported(
+                self.method.hooks["report_client"], visit
+            )  # as a run does, which refuses what is not a number
         self.receive(*accumulator.finish(self.server), chosen)
         self.last = done
         return done
@@ -220,7 +222,7 @@ class TinyFederation:
         net = lambda state, x: self.net.differentiable(state, x.to(state.w.dtype))  # noqa: E731
         k = ServerContext(*told, net, public, (_shaped(labelled.x, shape), labelled.y))
         self.server = server_round(self.method, self.server, mean_w, mean_b, k)
-        reported(self.method, self.server)
+        reported(self.method.hooks["report"], self.method.server, self.server)
 
     def run(self, rounds: int, participants: Sequence[int] | None = None) -> Self:
         """Execute several rounds and return this federation."""

@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from raffed.config.run import RunConfig
 from raffed.config.sections import Data
 from raffed.config.validation import Value
 from raffed.core import seeds
@@ -151,7 +150,7 @@ def check_model(
     """
     called, shape = name or named(model), tuple(in_shape)
     if dataset is not None:
-        data, _ = load_data(RunConfig(data=Data(dataset)))
+        data, _ = load_data(Data(dataset))
         inputs = prepare_inputs(data.x[:BATCH], data.transform_in("plain"))
         num_classes = data.num_classes
     if inputs is None:

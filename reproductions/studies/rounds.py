@@ -61,7 +61,7 @@ class OpenFederation:
 
         It is the aggregated model, completed by the client's own layers.
         """
-        return joined(self.method, self.server.broadcast(), self.client_states.get(client), self.net)
+        return joined(self.method.split, self.server.broadcast(), self.client_states.get(client), self.net)
 
     def step(self) -> dict[int, ClientRound]:
         """Execute one round and return client → what it did."""

@@ -51,7 +51,8 @@ def _has_norms(run: RunConfig) -> bool:
     from raffed.runtime.network_setup import make_network
     from raffed.runtime.setup import prepare_run
 
-    return bool(list(make_network(prepare_run(run)).initial.b.names))
+    setup = prepare_run(run)
+    return bool(list(make_network(setup.network, setup.data).initial.b.names))
 
 
 def is_personal(method: Method) -> bool:
@@ -153,7 +154,8 @@ def _refused(run: str) -> str:
     from raffed.runtime.setup import check_model, prepare_run
 
     try:
-        check_model(prepare_run(RunConfig.from_dict(json.loads(run))))
+        setup = prepare_run(RunConfig.from_dict(json.loads(run)))
+        check_model(setup.network, setup.data)
     except BitsTooLateError:  # another process can run it
         raise
     except UsageError as error:

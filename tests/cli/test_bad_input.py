@@ -97,8 +97,13 @@ def test_what_is_no_option_or_no_number_has_exit_code_2(cli: Cli, option: str, v
 )
 def test_actors_that_do_not_fit_the_clients_are_refused(runtime: Runtime, said: str) -> None:
     """Without the command line, which starts Ray while it looks at the configuration."""
+    config = RunConfig(data=Data(split="p4c5"), runtime=runtime)
+
+    def checked() -> None:
+        check_new(config.federation, config.faults, config.runtime, prepare_run(config).data)
+
     with pytest.raises(UsageError, match=said):
-        check_new(prepare_run(RunConfig(data=Data(split="p4c5"), runtime=runtime)))
+        checked()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -179,7 +179,7 @@ def test_a_bug_keeps_its_traceback(cli: Cli, tmp_path: Path, monkeypatch: pytest
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("raffed.runs.run._execute", broken)
+    monkeypatch.setattr("raffed.runs.run.run_events", broken)
     from raffed.cli import main
 
     with pytest.raises(ZeroDivisionError):

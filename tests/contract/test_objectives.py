@@ -111,7 +111,7 @@ def as_double(tree: Any) -> Any:
 
 def entry_state(tiny: Tiny, client: int) -> State:
     """The model with which the next round begins: downloaded, and joined with the client's own layers."""
-    return joined(tiny.method, tiny.server.broadcast(), tiny.client_states.get(client), tiny.net)
+    return joined(tiny.method.split, tiny.server.broadcast(), tiny.client_states.get(client), tiny.net)
 
 
 def entry(tiny: Tiny, client: int, slot: str) -> Context:

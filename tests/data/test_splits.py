@@ -217,7 +217,7 @@ def prepared(split: str, transform: str = "auto") -> Setup:
 
 def images(setup: Setup, client: int) -> torch.Tensor:
     own = setup.dataset.x[setup.partition.train[client]]
-    return prepare_inputs(own, setup.transform, setup.dataset.max_value)
+    return prepare_inputs(own, setup.data.transform, setup.dataset.max_value)
 
 
 def test_every_family_of_splits_is_tried() -> None:

@@ -22,7 +22,7 @@ from raffed.data.splits import parse_split
 from raffed.data.transforms import augment, prepare_images, prepare_inputs, transform_for
 from raffed.errors import UsageError
 from raffed.models.net import Net
-from raffed.runs.federation import conduct_at
+from raffed.runs.federation import conduct
 from raffed.runtime import network_setup
 from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import Setup, prepare_run
@@ -174,7 +174,7 @@ def configured(args: dict[str, Json], **data: str) -> RunConfig:
 def test_pixels_are_normalised_by_the_mean_and_the_deviation_that_were_given() -> None:
     setup = prepare_run(configured({"mean": [0.1307], "std": [0.3081]}))
     raw = setup.dataset.x[:5]
-    found = prepare_inputs(raw, setup.transform, setup.dataset.max_value).numpy()
+    found = prepare_inputs(raw, setup.data.transform, setup.dataset.max_value).numpy()
     np.testing.assert_allclose(found, (raw / 16 - 0.1307) / 0.3081, rtol=0, atol=1e-6)
 
 
@@ -256,7 +256,7 @@ def test_inputs_reach_batches_unchanged(
         runtime=Runtime(execution="serial"),
     )
     setup = Setup(config, mine, make_partition(parse_split("iid:2"), mine.y, 2, None, 0))
-    for _ in conduct_at(setup, tmp_path / "r", False, SerialBackend(setup, tmp_path / "v"), lambda: False):
+    for _ in conduct(setup, tmp_path / "r", False, SerialBackend(setup, tmp_path / "v"), lambda: False):
         pass
     batches = torch.cat([batch for batch in seen if len(batch) == 6])
     assert batches.dtype == torch.from_numpy(x).dtype

@@ -18,7 +18,7 @@ import ray
 from ray.runtime_env import RuntimeEnv
 
 from raffed.results.runfile import read_run
-from raffed.runs.federation import conduct_at
+from raffed.runs.federation import conduct
 from raffed.runtime.placement import Resources, make_plan
 from raffed.runtime.ray import client_actor, driver
 from raffed.runtime.ray.driver import RayPool
@@ -67,7 +67,7 @@ def main(method: str, path: Path) -> None:
             driver.start_actor(reference, plan, number, path / "vaults") for number in range(len(plan.homes))
         ]
         pool = RayPool(setup, reference, plan, path / "vaults", actors, driver.start_actor)
-        for _ in conduct_at(setup, path, False, pool, lambda: False):
+        for _ in conduct(setup, path, False, pool, lambda: False):
             pass
         about = read_run(path)
         print(

@@ -117,12 +117,14 @@ def outcome(config: RunConfig, path: Path, device: torch.device | str) -> tuple[
     setup = prepare_run(config)
     runtime = Posting(setup, path / "vaults", device)
     run = federation.RoundLoop(setup, runtime, RunFolder(path / "run", setup))
-    events = [replace(event, seconds=0.0, profile=None) for event in run.next(config.federation.rounds)]
-    digests = runtime.client_state_digests(run.versions)
+    events = [
+        replace(event, seconds=0.0, profile=None) for event in run.rounds(count=config.federation.rounds)
+    ]
+    digests = runtime.client_state_digests(run.now.versions)
     runtime.close()
-    new = len(set(run.round_hashes)) + (config.method in CLOSING)
+    new = len(set(run.now.round_hashes)) + (config.method in CLOSING)
     assert new == config.federation.rounds or not run.method.has_global  # it trains
-    return run.round_hashes, digests, str(events)
+    return run.now.round_hashes, digests, str(events)
 
 
 # Rules that train or measure on the server, and memories that are not summed: what is moved is their own

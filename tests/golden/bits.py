@@ -100,11 +100,11 @@ def lines(usual: bool) -> Iterator[str]:
     raffed.portable()
     import torch
 
-    from raffed.runtime.bits import begin_bits
+    from raffed.core.kernels.portable import use_exact_roots, use_portable_products
 
     torch.set_num_threads(1)
-    serial = raffed.Runtime(execution="serial")
-    begin_bits(raffed.RunConfig(numerics=raffed.Numerics(bits="portable"), runtime=serial))
+    use_exact_roots()
+    use_portable_products()
     for name, info in METHODS.items():
         for args in variants(name, usual):
             argument = "".join(f" {key}={value}" for key, value in args.items())

@@ -50,14 +50,14 @@ def test_the_clean_score_is_the_accuracy_on_the_test_images_that_the_server_has_
     rounds = Rounds(setup, SerialBackend(setup), RunFolder(tmp_path / "run", setup))
     rounds.step()
     images, labels = setup.data.test_set()
-    net = make_network(setup)
+    net = make_network(setup.network, setup.data)
     x = torch.from_numpy(np.asarray(images)).float() / setup.dataset.max_value
     public = rounds.aggregator.public
     assert public is not None
     seen = {tuple(row.tolist()) for row in public.flatten(1)}
     outside = [i for i in range(len(x)) if tuple(x[i].flatten().tolist()) not in seen]
     assert len(outside) == len(labels) - 100
-    logits, _ = net.apply(rounds.state, x[outside])
+    logits, _ = net.apply(rounds.now.state, x[outside])
     right = float((logits.argmax(1).numpy() == labels[outside]).mean())
     rows = raffed.run(replace(BASE, method="feddf", args=args, federation=Federation(1, 0.3))).to_pandas()
     [clean] = rows[rows["metric"] == "accuracy_clean"].itertuples()

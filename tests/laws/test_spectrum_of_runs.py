@@ -54,8 +54,8 @@ def features(setup: Setup, folder: Path, part: str) -> tuple[Array, npt.NDArray[
     server = load_server(folder / "final.safetensors", setup.method)
     data, own = setup.dataset, setup.partition.train[0]
     images, labels = (data.x_test, data.y_test) if part == "test" else (data.x[own], data.y[own])
-    x = transforms.prepare_images(images, setup.transform, setup.dataset.max_value)
-    z = make_network(setup).apply(State(server.w, server.b), x)[1]
+    x = transforms.prepare_images(images, setup.data.transform, setup.dataset.max_value)
+    z = make_network(setup.network, setup.data).apply(State(server.w, server.b), x)[1]
     return z.double().numpy(), labels
 
 

@@ -179,8 +179,8 @@ def test_a_federation_never_sees_the_labels_of_its_public_images() -> None:
     for one in (setup, turned):
         with tempfile.TemporaryDirectory() as folder:
             rounds = Rounds(one, SerialBackend(one), RunFolder(Path(folder) / "run", one))
-            list(rounds.next(2))
-            hashes.append(rounds.round_hashes)
+            list(rounds.rounds(count=2))
+            hashes.append(rounds.now.round_hashes)
             assert rounds.aggregator.public is not None
             drawn.append(rounds.aggregator.public)
     assert torch.equal(*drawn)

@@ -65,7 +65,7 @@ def by_hand(asked: raffed.RunConfig) -> STATES:
 
 
 def samples(setup: Setup, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-    x = prepare_inputs(setup.dataset.x[rows], setup.transform, setup.dataset.max_value)
+    x = prepare_inputs(setup.dataset.x[rows], setup.data.transform, setup.dataset.max_value)
     return x, torch.from_numpy(setup.dataset.y[rows])
 
 

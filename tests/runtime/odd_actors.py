@@ -25,7 +25,7 @@ def conducted(
     """A run on a pool of odd actors, which are given `more`; its run.json. Actors that replace others ask for
     `later` cores.
     """
-    from raffed.runs.federation import conduct_at
+    from raffed.runs.federation import conduct
     from raffed.runtime.ray.driver import RayPool
 
     setup = prepare_run(config)
@@ -37,7 +37,7 @@ def conducted(
 
     started = [start(reference, plan, actor, path / "vaults", 0) for actor in range(actors)]
     pool = RayPool(setup, reference, plan, path / "vaults", started, start)
-    for _ in conduct_at(setup, path, False, pool, lambda: False):
+    for _ in conduct(setup, path, False, pool, lambda: False):
         pass
     return read_run(path)
 

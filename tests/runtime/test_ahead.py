@@ -18,7 +18,7 @@ from raffed.errors import ActorsLostError, RunFolderError
 from raffed.methods import build_method
 from raffed.results.writer import read_metrics
 from raffed.runs.checkpoint import checkpoints
-from raffed.runs.federation import conduct_at
+from raffed.runs.federation import conduct
 from raffed.runtime.api import RoundOrder
 from raffed.runtime.client_states import ClientStateStore, save_client_states
 from raffed.runtime.serial import SerialBackend
@@ -134,7 +134,7 @@ def test_scores_that_are_lost_leave_no_gap_in_the_rows_of_the_resumed_run(
     config = replace(config, runtime=replace(config.runtime, checkpoint_every=100))
     with pytest.raises(ActorsLostError, match="the test's doing"):
         list(
-            conduct_at(
+            conduct(
                 prepare_run(config), path, False, runtime(config, path / "vaults", fails=round), lambda: False
             )
         )
@@ -145,7 +145,7 @@ def test_scores_that_are_lost_leave_no_gap_in_the_rows_of_the_resumed_run(
 
 def test_a_checkpoint_without_a_clients_vault_is_not_made(tmp_path: Path) -> None:
     """It would hide the sound one before it."""
-    store = ClientStateStore(tmp_path / "store", build_method("fedbn"))
+    store = ClientStateStore(tmp_path / "store", build_method("fedbn").keeps_state)
     store.put(0, 2, ClientState(Params({"x": torch.ones(1)}), Params({}), {}))
     with pytest.raises(RunFolderError, match="client 0 after round 1 is missing"):
         save_client_states(tmp_path / "store", {0: 1}, tmp_path / "vaults", {})
@@ -154,4 +154,4 @@ def test_a_checkpoint_without_a_clients_vault_is_not_made(tmp_path: Path) -> Non
 def rounds_of(config: Any, runtime: Listed, stop: Callable[[], bool] = lambda: False) -> Any:
     """The events of a run on a runtime; nothing is kept."""
     with tempfile.TemporaryDirectory() as folder:
-        yield from conduct_at(prepare_run(config), Path(folder) / "run", False, runtime, stop)
+        yield from conduct(prepare_run(config), Path(folder) / "run", False, runtime, stop)

@@ -21,12 +21,9 @@ from raffed.errors import RunFolderError
 from raffed.methods import build_method
 from raffed.runtime.client_states import (
     ClientStateStore,
-    restore_client_states,
-    save_client_states,
-    saved_hashes,
     versions_in,
 )
-from raffed.runtime.record_codec import digest, load_record, load_server, save_record, saved_digest
+from raffed.runtime.record_codec import digest, load_record, save_record, saved_digest
 from tests.tiny import Tiny, leaves, network, same_bits
 
 FEDBN = build_method("fedbn")  # its clients keep buffers, and no record of the method's own
@@ -48,18 +45,6 @@ def test_a_vault_comes_back_with_every_bit_shape_and_dtype(name: str, norm: bool
         assert [t.shape for t in leaves(back)] == [t.shape for t in leaves(client_state)]
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedmr", "scaffold"])
-def test_a_server_comes_back_with_its_round_and_every_bit(name: str, tmp_path: Path) -> None:
-    method = build_method(name)
-    server = Tiny(method, net=network(norm=True)).run(2).server
-    save_record(server, tmp_path / "server.safetensors")
-    back = load_server(tmp_path / "server.safetensors", method)
-    assert back.round == 2
-    assert same_bits(back, server)
-    assert digest(back) == digest(server)
-    assert {q: type(s) for q, s in back.slots.items()} == {q: type(s) for q, s in server.slots.items()}
-
-
 @pytest.mark.parametrize(("name", "keeps"), [("fedbn", True), ("fedavg", False)])
 def test_a_state_without_numbers_comes_back_if_the_method_keeps_something(
     name: str, keeps: bool, tmp_path: Path
@@ -67,31 +52,20 @@ def test_a_state_without_numbers_comes_back_if_the_method_keeps_something(
     """FedBN's clients keep nothing in a network without BatchNorm, and a later round asks for the state."""
     nothing = ClientState(Params({}), Params({}), {})
     method = build_method(name)
-    ClientStateStore(tmp_path, method).put(3, 1, nothing)
+    ClientStateStore(tmp_path, method.keeps_state).put(3, 1, nothing)
     assert bool(list(tmp_path.rglob("*.safetensors"))) == keeps
-    back = ClientStateStore(tmp_path, method).get(3, 1)
+    back = ClientStateStore(tmp_path, method.keeps_state).get(3, 1)
     assert (back is not None and back.empty) if keeps else back is None
 
 
 def test_a_store_keeps_a_clients_newest_three_versions_and_makes_few_folders(tmp_path: Path) -> None:
     """A folder is made and removed at a higher cost than a file: of 300 clients there are three."""
-    store, nothing = ClientStateStore(tmp_path, FEDBN), ClientState(Params({}), Params({}), {})
+    store, nothing = ClientStateStore(tmp_path, FEDBN.keeps_state), ClientState(Params({}), Params({}), {})
     for client in range(0, 300, 10):
         for done in (1, 2, 5, 9):
             store.put(client, done, nothing)
     assert [versions_in(tmp_path, client) for client in (0, 290, 5)] == [[2, 5, 9], [2, 5, 9], []]
     assert len(list(tmp_path.iterdir())) == 3
-
-
-def test_a_checkpoints_states_are_all_that_a_restored_store_has(tmp_path: Path) -> None:
-    store, nothing = ClientStateStore(tmp_path / "store", FEDBN), ClientState(Params({}), Params({}), {})
-    (tmp_path / "store").mkdir()
-    for client, done in ((0, 1), (0, 2), (1_000_000, 2)):
-        store.put(client, done, nothing)
-    hashes = save_client_states(tmp_path / "store", {0: 1, 1_000_000: 2}, tmp_path / "kept", {})
-    assert hashes == saved_hashes(tmp_path / "kept")
-    restore_client_states(tmp_path / "kept", tmp_path / "store")
-    assert [versions_in(tmp_path / "store", client) for client in (0, 1_000_000)] == [[1], [2]]
 
 
 def test_the_digest_sees_a_single_changed_bit_a_changed_name_and_a_changed_counter() -> None:
@@ -164,26 +138,11 @@ def test_a_file_that_is_not_a_whole_vault_is_refused_by_name_and_never_unpickled
     assert not Trap.sprung
 
 
-def test_a_store_on_disk_serves_another_host_the_newest_version_and_the_one_before(tmp_path: Path) -> None:
-    """A round that is redone starts from the version before it."""
-    first, second = _vault(), _vault().replace(b=Params({"x": torch.ones(1)}).clone())
-    store = ClientStateStore(tmp_path, build_method("map"))
-    store.put(3, 1, first)
-    store.put(3, 2, second)
-    other = ClientStateStore(tmp_path, build_method("map"))
-    newest, before = other.get(3, 2), other.get(3, 1)
-    assert newest is not None
-    assert before is not None
-    assert same_bits(newest, second)
-    assert same_bits(before, first)
-    assert other.get(3, 0) is None
-
-
 def test_memory_holds_the_vaults_used_last_and_the_files_hold_them_all(tmp_path: Path) -> None:
     """Four vaults of 4 kB and room for two: the oldest two are read back bit for bit, a rewritten one is
     not counted twice.
     """
-    store = ClientStateStore(tmp_path, FEDBN, limit=9000)
+    store = ClientStateStore(tmp_path, FEDBN.keeps_state, limit=9000)
     client_states = {
         c: ClientState(Params({"body.w": torch.full((1000,), float(c))}), Params({}), {}) for c in range(4)
     }

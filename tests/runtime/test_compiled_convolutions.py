@@ -12,6 +12,7 @@ from raffed import Data, Federation, Local, Model, Numerics, RunConfig, Runtime
 from raffed.core.kernels import convolution
 from raffed.errors import UsageError
 from raffed.runtime.bits import could_be_compiled
+from raffed.runtime.run_method import network_of
 
 needs_kernel = pytest.mark.skipif(not convolution.built, reason="raffed was installed without a C compiler")
 OWN = RunConfig(
@@ -47,22 +48,9 @@ def test_client_actors_compute_the_bits_of_one_process(cohort: int) -> None:
     assert hashes(ray) == hashes(serial)
 
 
-@needs_kernel
-def test_a_network_without_such_a_convolution_is_refused_before_work() -> None:
-    with pytest.raises(UsageError, match=r"'compiled' has no effect on mlp: .*use 'torch'"):
-        raffed.run(replace(OWN, model=Model("mlp", {"hidden": [8]})))
-
-
 def test_without_the_kernel_the_run_is_refused_before_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(convolution, "built", False)
     with pytest.raises(UsageError, match=r"this machine does not have raffed's kernel.*or use 'torch'"):
         raffed.run(OWN)
     plain = replace(OWN, numerics=Numerics())
-    assert not could_be_compiled(plain, (1, 8, 8), 10, "float32")
-
-
-@needs_kernel
-def test_where_raffeds_kernels_are_switched_off_the_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAFFED_KERNELS", "off")
-    with pytest.raises(UsageError, match=r"RAFFED_KERNELS = 'off' forbids it; unset RAFFED_KERNELS"):
-        raffed.run(OWN)
+    assert not could_be_compiled(network_of(plain), False, (1, 8, 8), 10, "float32")

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from raffed import Numerics, RunConfig
+from raffed import Numerics
 from raffed.config.portable import flags_of, variables
 from raffed.errors import UsageError
 from raffed.runtime.bits import begin_bits
@@ -135,7 +135,7 @@ def test_a_torch_or_numpy_that_computes_other_bits_is_refused_with_the_reason(
     built = {"Build Dependencies": {"blas": {"name": blas}}}
     monkeypatch.setattr(np, "show_config", lambda mode: built)
     with pytest.raises(UsageError, match=reason):
-        begin_bits(RunConfig(numerics=Numerics(bits="portable")))
+        begin_bits(Numerics(bits="portable"))
 
 
 @pytest.mark.slow

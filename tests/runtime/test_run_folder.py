@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import raffed
 from raffed.errors import (
@@ -27,9 +26,8 @@ from raffed.errors import (
 )
 from raffed.results.runfile import read_run
 from raffed.runs.checkpoint import checkpoints
-from raffed.runs.federation import conduct_at
+from raffed.runs.federation import conduct
 from raffed.runs.folder import RunFolder
-from raffed.runtime.machine import processor
 from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import prepare_run
 from tests.params import one_in
@@ -62,25 +60,10 @@ def test_a_run_whose_actors_never_come_up_has_failed_and_its_runtime_is_closed(t
     path, setup = tmp_path / "run", prepare_run(small())
     runtime = Unplaced(setup, path / "vaults")
     with pytest.raises(ActorsLostError, match="the test's doing"):
-        list(conduct_at(setup, path, False, runtime, lambda: False))
+        list(conduct(setup, path, False, runtime, lambda: False))
     about = read_run(path)
     assert (about["state"], about["error"]) == ("failed", "no actor came up: the test's doing")
     assert runtime.closed
-
-
-@pytest.mark.parametrize(("fast", "library"), [(True, "oneDNN"), (False, "torch")])
-def test_a_run_says_what_of_its_machine_its_bits_hang_on(
-    fast: bool, library: str, stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("raffed.runtime.machine.onednn_is_faster", lambda: fast)
-    raffed.run(small(), tmp_path / "again", stop=lambda: True)
-    hardware = read_run(tmp_path / "again")["hardware"]
-    assert hardware["linear"] == library
-    assert (hardware["machine"], hardware["vectors"]) == (
-        platform.machine(),
-        torch.backends.cpu.get_cpu_capability(),
-    )
-    assert hardware["processor"] == read_run(stopped)["hardware"]["processor"] == processor()
 
 
 def flipped(path: Path) -> None:
@@ -167,13 +150,6 @@ def test_a_run_that_loses_a_part_while_it_works_is_not_sealed(tmp_path: Path) ->
     assert (read_run(tmp_path / "run")["state"], read_run(tmp_path / "run").get("hashes")) == ("failed", None)
 
 
-def test_a_finished_run_whose_rows_are_gone_is_not_resumed_without_a_word(tmp_path: Path) -> None:
-    raffed.run(small(rounds=1), tmp_path / "run")
-    (tmp_path / "run" / "metrics" / "part-000001-000001.parquet").unlink()
-    with pytest.raises(RunFolderError, match="the rows of round 1; put back the file"):
-        raffed.resume(tmp_path / "run")
-
-
 class Full:
     """A disk that is full once `left` bytes were written to vaults, servers and checkpoints."""
 
@@ -225,18 +201,6 @@ def test_an_error_while_rounds_are_rescued_does_not_take_the_place_of_the_first(
     assert caplog.text.count("the second") == 2
 
 
-@pytest.mark.parametrize("mask", one_in(3, [0o022, 0o077, 0o002]))
-def test_every_file_of_a_run_has_the_mode_that_the_umask_leaves(mask: int, tmp_path: Path) -> None:
-    before = os.umask(mask)
-    try:
-        raffed.run(small(), tmp_path / "run", stop=lambda: True)
-    finally:
-        os.umask(before)
-    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
-    assert {path.suffix for path in files} >= {".safetensors", ".json", ".parquet", ".npz"}
-    assert {oct(path.stat().st_mode & 0o777) for path in files} == {oct(0o666 & ~mask)}
-
-
 @pytest.mark.usefixtures("real_disk")
 @pytest.mark.parametrize("system", ["Linux", "Darwin"])
 def test_everything_in_a_checkpoint_is_on_the_disk_before_it_takes_its_name(
@@ -284,11 +248,6 @@ def renamed(path: Path) -> None:
     path.rename(path.with_name("moved"))
 
 
-def exchanged(path: Path) -> None:
-    renamed(path)
-    path.mkdir()
-
-
 def run_in(path: Path, change: Change, method: str = "map") -> FolderLostError:
     """What a run raises under whose folder something changes after its first round."""
     config = small(method, 3)
@@ -302,22 +261,6 @@ def run_in(path: Path, change: Change, method: str = "map") -> FolderLostError:
         raffed.run(config, path, watch=watch)
     assert not isinstance(told.value, UsageError)  # exit code 1: work was done
     return told.value
-
-
-def test_a_folder_that_was_removed_is_not_made_again(tmp_path: Path) -> None:
-    assert str(run_in(tmp_path / "run", lambda path: shutil.rmtree(path))).startswith(
-        f"{tmp_path}/run was renamed or removed while the run"
-    )
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("change", [renamed, exchanged])
-def test_a_folder_that_was_renamed_resumes_to_the_same_bits(change: Change, tmp_path: Path) -> None:
-    error = run_in(tmp_path / "run", change)
-    assert f"`raffed resume {tmp_path}/run` continues the run" in str(error)
-    assert not (tmp_path / "run").exists() or not list((tmp_path / "run").iterdir())
-    config = small("map", 3)
-    assert raffed.resume(tmp_path / "moved").hashes == raffed.run(config).hashes
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.EIO])

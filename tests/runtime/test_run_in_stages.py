@@ -47,7 +47,7 @@ class Watched:
 
     def round(self, number: int, clients: tuple[int, ...]) -> list[tuple[str, list[int]]]:
         """What a round of these clients read."""
-        net = make_network(self.setup)
+        net = make_network(self.setup.network, self.setup.data)
         server = server_init(self.setup.method, net.initial, make_spec(self.setup.data, net.feature_dim))
         broadcast = replace(server, round=number).broadcast()
         self.read.clear()
@@ -102,15 +102,6 @@ def test_rounds_that_do_not_fit_the_stages_are_refused_before_anything_starts() 
         prepare_run(staged(rounds=7))
 
 
-def test_rows_bear_their_stage_and_a_run_without_stages_none() -> None:
-    rows = raffed.run(staged("outer")).to_pandas()
-    assert sorted(set(zip(rows["round"], rows["stage"], strict=True))) == [(t + 1, t // 2) for t in range(6)]
-    trained = rows[(rows["split"] == "train") & rows["client"].notna()]
-    assert len(trained) == 12
-    assert trained["n"].nunique() == 1, "all units are equal"
-    assert raffed.run(small("fedavg", 1)).to_pandas()["stage"].isna().all()
-
-
 @pytest.mark.parametrize("order", ["inner", "outer"])
 def test_a_resumed_run_gives_the_hashes_of_a_whole_one_in_stages(order: str, tmp_path: Path) -> None:
     config, seen = replace(staged(order), method="map"), list[object]()
@@ -124,18 +115,3 @@ def test_a_resumed_run_gives_the_hashes_of_a_whole_one_in_stages(order: str, tmp
 def test_ray_gives_the_serial_hashes_in_stages(order: str) -> None:
     config = replace(staged(order), method="map")
     assert raffed.run(on(config, execution="ray", actors=2)).hashes == raffed.run(config).hashes
-
-
-def test_gldp_s_snapshot_lasts_a_round_of_three_stages(tmp_path: Path) -> None:
-    """docs/papers/gldp.md A7: after three exchanges nothing was pulled to prototypes yet, after six it
-    was.
-    """
-    args = {"body_epochs": 1.0, "head_epochs": 1.0, "lp": "none", "proto_snapshot": True}
-    for rounds, same in ((3, True), (6, False)):
-        snapshot = replace(staged(rounds=rounds), method="gldp", args=args)
-        without = replace(snapshot, args={**args, "gp": "none"})
-        ends = [
-            raffed.run(config, tmp_path / f"{rounds} {name}").hashes["weights"]
-            for name, config in (("snapshot", snapshot), ("without", without))
-        ]
-        assert (ends[0] == ends[1]) == same

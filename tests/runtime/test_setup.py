@@ -4,25 +4,17 @@ method requires, and warnings about settings that are valid but probably uninten
 
 from __future__ import annotations
 
-import json
-import logging
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-import raffed
-from raffed import Data, Federation, Model, Numerics, RunConfig, Runtime
-from raffed.core import seeds
+from raffed import Data, Federation, Model, RunConfig, Runtime
 from raffed.errors import UsageError
-from raffed.models.last_layers import UnitFeatures, simplex_etf
-from raffed.models.net import Net
 from raffed.runs.federation import warn
 from raffed.runtime.network_setup import make_spec
-from raffed.runtime.run_method import network_args
+from raffed.runtime.run_method import network_of
 from raffed.runtime.setup import prepare_run
 from tests.runtime.conftest import small
 
@@ -76,7 +68,7 @@ def test_without_a_test_set_of_its_own_a_global_model_is_scored_on_all_local_tes
 
 def test_what_the_method_requires_is_added_to_what_the_run_gives() -> None:
     config = RunConfig("fedetf", {"scale": 2.0}, model=Model("mlp", {"hidden": [16], "features": "l2"}))
-    assert network_args(config) == {
+    assert network_of(config).args == {
         "hidden": [16],
         "feature_layer": True,
         "features": "l2",
@@ -105,31 +97,6 @@ def test_a_network_that_the_method_cannot_have_is_refused_before_work_starts(
 ) -> None:
     with pytest.raises(UsageError, match=said):
         prepare_run(replace(small(method), model=model))
-
-
-@pytest.mark.parametrize("model", [Model("mlp", {"hidden": [16]}), Model("tests.models.own_nets:chain")])
-def test_a_run_with_default_arguments_says_what_it_chose_and_its_model_has_it(
-    model: Model, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    config = replace(small("fedetf", 2), model=model)
-    with caplog.at_level(logging.WARNING):
-        raffed.run(config, out=tmp_path / "run")
-    assert "FedETF builds the network with feature_layer = true, features = l2" in caplog.text
-    about = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert about["effective"]["network"]["head_init"] == "etf"
-    assert about["config"]["model"]["args"] == dict(model.args)
-    loaded = raffed.load_model(tmp_path / "run")
-    assert any(isinstance(layer, UnitFeatures) for layer in loaded.modules())
-    width = 16 if isinstance(loaded, Net) else 64
-    frame = simplex_etf(10, width, seeds.seed(config.seed, "weights"))
-    head = [one for name, one in loaded.state_dict().items() if name.endswith("head.weight")]
-    assert torch.equal(head[0], frame)
-
-
-def test_an_identity_does_not_depend_on_what_the_method_adds() -> None:
-    plain, spelled = (replace(small("fedbabu"), model=Model("mlp", a)) for a in ({}, {"head_init": "etf"}))
-    assert plain.identity() != spelled.identity()
-    assert small("fedetf").as_dict()["model"] == small("fedavg").as_dict()["model"]
 
 
 SIMPLE, NORMALISED = Model("mlp", {"hidden": [4]}), Model("resnet8")
@@ -170,28 +137,3 @@ def test_fedmr_s_local_prototypes_in_a_network_without_normalisation_are_warned_
 
 def test_a_resumed_run_is_not_warned_again(caplog: pytest.LogCaptureFixture) -> None:
     assert "without normalisation" not in told(caplog, resumed=True, method="fedmr")
-
-
-@pytest.mark.parametrize(
-    ("gain", "in_hardware", "precision", "said"),
-    [
-        (0.1, False, "bf16", "has no instructions for it: a matrix product takes 10.0 times"),
-        (0.5, True, "bf16", "is slower in it: a matrix product takes 2.0 times"),
-        (0.5, None, "bf16", "is slower in it"),
-        (1.8, True, "bf16", ""),
-        (0.1, False, "fp32", ""),
-    ],
-)
-def test_a_run_in_bf16_on_a_processor_that_is_slower_in_it_is_warned_of(
-    gain: float,
-    in_hardware: bool | None,
-    precision: str,
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    monkeypatch.setattr("raffed.runs.federation.bf16_in_hardware", lambda: in_hardware)
-    monkeypatch.setattr("raffed.runs.federation.bf16_gain", lambda: gain)
-    found = told(caplog, numerics=Numerics(precision=precision))
-    assert found.count("numerics.precision bf16") == bool(said)
-    assert said in found

@@ -76,9 +76,9 @@ def test_an_open_federation_has_the_bits_of_a_run(method: str, tmp_path: Path) -
     local, serial = Local(lr=0.05, batch_size=16, epochs=1), Runtime(execution="serial")
     config = RunConfig(method, {}, data, model, local, Federation(3, 0.5), runtime=serial)
     setup = prepare_run(config)
-    host, net = ClientWorker(setup, None), make_network(setup)
+    host, net = ClientWorker(setup, None), make_network(setup.network, setup.data)
     own = [host.data.client(client) for client in range(6)]
-    asked = (config.local, config.seed, config.federation, setup.transform)
+    asked = (config.local, config.seed, config.federation, setup.data.transform)
     federation = OpenFederation(build_method(method, {}), net, own, *asked)
     for _ in range(3):
         federation.step()

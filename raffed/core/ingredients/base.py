@@ -330,9 +330,9 @@ class Ingredient(Record, Generic[Memory, Message, ServerMemory]):
         return {}
 
 
-def remembers(one: Ingredient) -> bool:
-    """Return whether the clients of an ingredient keep a memory, which its `client_init` makes."""
-    return type(one).client_init is not Ingredient.client_init
+def remembers(kind: type[Ingredient]) -> bool:
+    """Return whether the clients of a class of ingredients keep a memory, which its `client_init` makes."""
+    return kind.client_init is not Ingredient.client_init
 
 
 # Compression of what a client uploads: the arithmetic, and the ingredient that keeps what was left out.
@@ -368,7 +368,7 @@ class Compression(Ingredient[LeftOut]):
 
         Args:
             w: The weights that the client would send without compression.
-            start: What the client would send if it had not moved (`Method.unmoved`).
+            start: What the client would send if it had not moved (`raffed.core.method.unmoved`).
             k: What the client knows, with this ingredient's memory in `k.mine`.
         """
         stream = seeds.generator(k.run_seed, "compression", k.round, k.client)

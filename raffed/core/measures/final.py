@@ -137,7 +137,8 @@ def footprint(m: Method, b: Broadcast, x: torch.Tensor, session: TrainingSession
     views = visit.views
     asked: dict[str, set[str]] = {slot: set() for slot in views}
     visit.views = {slot: cast(Context, _Watched(view, asked[slot])) for slot, view in views.items()}
-    make_opening(m, [visit], session)
+    if m.opening is not None:
+        make_opening(m, [visit], session)
     train(m, [visit], session)
     model = count(session.net.initial)
     beside = 0 if visit.companion is None else count(visit.companion)

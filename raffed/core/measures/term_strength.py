@@ -8,7 +8,7 @@ one with which it ends, on the same batches.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from raffed.core.parts import in_part
 from raffed.core.round import ClientRound, begin
 from raffed.core.training import seeded_dropout
 from raffed.core.training.network import Network
-from raffed.core.training.objective import ObjectiveParts, objective_parts, terms_that_draw
+from raffed.core.training.objective import ObjectiveParts, objective_parts
 from raffed.core.training.phases import make_opening
 from raffed.core.training.session import Participant, TrainingSession
 from raffed.core.training.task import Views, with_draws
@@ -65,10 +65,11 @@ def term_strengths(
     if parts.empty:
         return {}
     visit = begin(m, b, participant, session)
-    make_opening(m, [visit], session)
+    if m.opening is not None:
+        make_opening(m, [visit], session)
     k, views = visit.k, visit.views
     net.leaves("all")  # the layers are in training mode
-    batches = list(_batches(m, participant, session, k.round, views))
+    batches = list(_batches(parts.terms, participant, session, k.round, views))
     if not batches:
         return {}
     names = measured_names(m, net)
@@ -145,7 +146,11 @@ def _norm(gradient: list[Tensor]) -> float:
 
 
 def _batches(
-    m: Method, participant: Participant, session: TrainingSession, round: int, views: Views
+    terms: Iterable[tuple[str, Term]],
+    participant: Participant,
+    session: TrainingSession,
+    round: int,
+    views: Views,
 ) -> Iterator[MeasuredBatch]:
     """Yield a few of the client's batches, with the random numbers of terms and of dropout.
 
@@ -157,7 +162,7 @@ def _batches(
         return
     stream = seeds.generator(session.seed, "strength", round, participant.client)
     order = torch.randperm(data.n, generator=stream)
-    drawing: Mapping[str, Term] = terms_that_draw(m)
+    drawing = {slot: one for slot, one in terms if one.purpose is not None}
     for index in torch.split(order[: data.n - data.n % size], size)[:BATCHES]:
         at = index.to(data.y.device)
         x, y = net.arranged(data.x.index_select(0, at)), data.y.index_select(0, at)

@@ -184,30 +184,27 @@ def shared_task(m: Method, one: Pass, solver: Solver) -> ClientTask:
         if m.personal
         else ((), None, False)
     )
-    draws = {} if one.cross_entropy_only else terms_that_draw(m)
-    notes = {} if one.cross_entropy_only else _notes(m)
     parts = objective_parts(m, solver.label_smoothing, cross_entropy_only=one.cross_entropy_only)
     looked_at = [part for part in (parts.head, parts.personal, *(term for _, term in parts.terms)) if part]
     return ClientTask(
         parts.whole if all(is_raffeds(type(part)) for part in looked_at) else FirstStep(parts),
         solver,
         one.part,
-        _correct(m),
-        _after_step(m),
+        _correct(m.correction),
+        _after_step(m.correction),
         gates,
         update_gates,
         jointly,
         m.solver,
-        draws,
-        notes,
-        _is_plain(m, one) and not solver.label_smoothing,
-        repeats=steps_repeat(m) and not gates,
+        {slot: term for slot, term in parts.terms if term.purpose is not None},
+        {slot: term for slot, term in parts.terms if type(term).note is not Term.note},
+        m.head is None and (one.cross_entropy_only or parts.empty) and not solver.label_smoothing,
+        repeats=m.steps_repeat and not gates,
     )
 
 
-def _correct(m: Method) -> Correct | None:
+def _correct(one: Correction | None) -> Correct | None:
     """Return how the gradient is changed before each step, or None."""
-    one = m.correction
     if one is None or not (_changes(one, "gradient") or _changes(one, "gradient_at")):
         return None
 
@@ -217,9 +214,8 @@ def _correct(m: Method) -> Correct | None:
     return correct
 
 
-def _after_step(m: Method) -> AfterStep | None:
+def _after_step(one: Correction | None) -> AfterStep | None:
     """Return how the weights are moved after each step, or None."""
-    one = m.correction
     if one is None or not _changes(one, "after_step"):
         return None
 
@@ -232,37 +228,6 @@ def _after_step(m: Method) -> AfterStep | None:
 def _changes(one: Correction, hook: str) -> bool:
     """Return whether a correction has a hook of its own."""
     return getattr(type(one), hook) is not getattr(Correction, hook)
-
-
-def steps_repeat(m: Method) -> bool:
-    """Return whether all steps of a client's phase are known to be the same operations on tensors.
-
-    It is known of raffed's own ingredients. Those of others may keep something between two steps.
-    """
-    own = all(type(one).__module__.startswith("raffed.") for _, one in m.ingredients())
-    return own and m.criterion is None
-
-
-def _is_plain(m: Method, one: Pass) -> bool:
-    """Return whether a shared pass minimises only the cross-entropy of the network's own logits."""
-    added = any(isinstance(part, Term) for _, part in m.ingredients()) or (
-        m.personal is not None and type(m.personal).loss is not Personal.loss
-    )
-    return m.head is None and (one.cross_entropy_only or not added)
-
-
-def terms_that_draw(m: Method) -> dict[str, Term]:
-    """Return the terms that need random numbers, by slot."""
-    return {slot: one for slot, one in m.ingredients() if isinstance(one, Term) and one.purpose is not None}
-
-
-def _notes(m: Method) -> dict[str, Term]:
-    """Return the terms that note something in every step, by slot."""
-    return {
-        slot: one
-        for slot, one in m.ingredients()
-        if isinstance(one, Term) and type(one).note is not Term.note
-    }
 
 
 def term_streams(draws: Mapping[str, Term], views: Views) -> dict[str, torch.Generator]:

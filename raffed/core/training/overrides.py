@@ -14,7 +14,7 @@ from typing import NamedTuple
 from raffed.config.training import CONSTANT, Local
 from raffed.config.validation import Value
 from raffed.core.ingredients import Personal
-from raffed.core.method import Method
+from raffed.core.method import Method, Training
 from raffed.core.parts import Pass
 from raffed.core.training.optimizer_state import KeptOptimizer
 from raffed.core.training.session import solver_for
@@ -51,13 +51,13 @@ def with_optimizer(m: Method, local: Local) -> Method:
 
     A method whose training keeps no such state is returned as it is.
     """
-    shared = m.solver is None and _keeps(m, local)
+    shared = m.solver is None and _keeps(m.training, local)
     if not local.keep_optimizer or not (shared or _keeps_private(m)):
         return m
     return replace(m, optimizer=KeptOptimizer())
 
 
-def _keeps(m: Method, local: Local) -> bool:
+def _keeps(m: Training, local: Local) -> bool:
     return any(solver_for(local, one, local.lr, m.needs_sgd).kept for one in m.passes)
 
 
@@ -66,11 +66,11 @@ def _keeps_private(m: Method) -> bool:
     return trains and m.personal is not None and not m.personal.plain_sgd
 
 
-def overrides(m: Method, local: Local) -> list[Override]:
+def overrides(m: Training, local: Local) -> list[Override]:
     """Return the settings of the run that the method overrides in shared training.
 
     Args:
-        m: The method.
+        m: What of the method decides how its clients step.
         local: The run's settings.
     """
     found = _of_a_rule(m, local) if m.solver is not None else _of_passes(m, local)
@@ -79,14 +79,14 @@ def overrides(m: Method, local: Local) -> list[Override]:
     return found
 
 
-def _of_a_rule(m: Method, local: Local) -> list[Override]:
+def _of_a_rule(m: Training, local: Local) -> list[Override]:
     assert m.solver is not None
     follows = m.solver.follows
     given = {name: getattr(local, name) for name in STEPPING if name not in follows}
     return [Override(name, value, None) for name, value in given.items() if value not in STEPPING[name]]
 
 
-def _of_passes(m: Method, local: Local) -> list[Override]:
+def _of_passes(m: Training, local: Local) -> list[Override]:
     found: dict[str, Override] = {}
     for one in m.passes:
         used = _used(m, one, local)
@@ -99,7 +99,7 @@ def _of_passes(m: Method, local: Local) -> list[Override]:
     return list(found.values())
 
 
-def _used(m: Method, one: Pass, local: Local) -> dict[str, Value]:
+def _used(m: Training, one: Pass, local: Local) -> dict[str, Value]:
     """Return what a pass of shared training uses."""
     solver = solver_for(local, one, local.lr, m.needs_sgd)
     sgd = m.needs_sgd or one.momentum is not None
@@ -137,7 +137,7 @@ def _schedule(local: Local, by_round: bool) -> dict[str, Value]:
     }
 
 
-def _by_a_rule(m: Method, local: Local) -> dict[str, Value]:
+def _by_a_rule(m: Training, local: Local) -> dict[str, Value]:
     """Return what a local solver uses. None stands for what it does not have."""
     assert m.solver is not None
     follows = m.solver.follows
@@ -149,11 +149,11 @@ def _by_a_rule(m: Method, local: Local) -> dict[str, Value]:
     return {**used, "keep_optimizer": None}
 
 
-def effective(m: Method, local: Local) -> dict[str, Value]:
+def effective(m: Training, local: Local) -> dict[str, Value]:
     """Return how clients really train, as run.json records it.
 
     Args:
-        m: The method.
+        m: What of the method decides how its clients step.
         local: The run's settings.
 
     Returns:
@@ -171,7 +171,7 @@ def effective(m: Method, local: Local) -> dict[str, Value]:
     return found
 
 
-def steps_of(m: Method, local: Local, samples: int) -> int:
+def steps_of(m: Training, local: Local, samples: int) -> int:
     """Return how many steps of shared training a client with so many samples makes in a round."""
     steps = [local.steps(samples, one.epochs) for one in m.passes]
     return sum(steps) if m.solver is None else m.solver.iterations(steps[0])
@@ -195,7 +195,7 @@ def _private(personal: Personal, local: Local) -> dict[str, Value]:
     }
 
 
-def override_line(m: Method, local: Local) -> str:
+def override_line(m: Training, local: Local) -> str:
     """Return one line about the settings that the method overrides; empty if it overrides none."""
     found = [*_of_epochs(m, local), *overrides(m, local)]
     shown = [f"local.{one.name} = {one.given} ({_instead(one.used)})" for one in found]
@@ -206,7 +206,7 @@ def override_line(m: Method, local: Local) -> str:
     return f"{m.name} overrides {listed} in shared training"
 
 
-def _of_epochs(m: Method, local: Local) -> list[Override]:
+def _of_epochs(m: Training, local: Local) -> list[Override]:
     """Return the epochs that a run asks for, if every pass of the method has a number of its own.
 
     The usual number is not reported, since the user need not have asked for it.

@@ -11,7 +11,7 @@ from raffed.config.training import Local
 from raffed.core import seeds
 from raffed.core.aggregation.exact_sums import plain_sum
 from raffed.core.context import Forward
-from raffed.core.ingredients import Opening, Personal
+from raffed.core.ingredients import LocalSolver, Opening, Personal
 from raffed.core.method import Method
 from raffed.core.params import Record, State
 from raffed.core.parts import Budget, Pass
@@ -19,9 +19,7 @@ from raffed.core.seeds import Purpose
 from raffed.core.training.objective import (
     FirstStep,
     shared_task,
-    steps_repeat,
     term_streams,
-    terms_that_draw,
     trainable,
 )
 from raffed.core.training.session import TrainingSession, batched, drawn_epochs, private_rates, solver_for
@@ -36,10 +34,9 @@ SLOT = "opening"
 
 
 def make_opening(m: Method, visits: Sequence[Visit], session: TrainingSession) -> None:
-    """Make the method's opening, if it has one. All ingredients find the model after it in `k.start`."""
+    """Make the opening of a method that has one. All ingredients find the model after it in `k.start`."""
     opening = m.opening
-    if opening is None:
-        return
+    assert opening is not None
 
     def objective(f: Forward, mine: Views) -> Tensor:
         loss: Tensor = trainable(opening, "loss", opening.loss(f, mine[SLOT]))
@@ -88,20 +85,23 @@ PRIVATE = "private"  # the phase of private training; passes are "pass-0", "pass
 
 
 def train(m: Method, visits: Sequence[Visit], session: TrainingSession) -> None:
-    """Train the shared model of all clients: w_i ← w_i − η · correction(∇ objective)."""
-    (_by_passes if m.solver is None else _by_rule)(m, visits, session)
+    """Train the shared model of all clients: w_i ← w_i − η · correction(∇ objective).
 
-
-def _by_passes(m: Method, visits: Sequence[Visit], session: TrainingSession) -> None:
-    """Train every pass of shared training. Losses and steps are taken over all passes."""
-    drawing, gradients = terms_that_draw(m), dict[str, bool]()
+    Every pass of shared training is made, or all steps of a method's own solver. Losses and steps are taken
+    over all passes.
+    """
+    if m.solver is not None:
+        _train_by_rule(m, m.solver, visits, session)
+        return
+    gradients, lr = dict[str, bool](), visits[0].k.lr
+    tasks = [shared_task(m, one, solver_for(session.local, one, lr, m.needs_sgd)) for one in m.passes]
+    drawing = {slot: term for task in tasks for slot, term in task.draws.items()}
     for visit in visits:
         visit.streams = term_streams(drawing, visit.views)
         if m.personal is not None:
             visit.companion = m.personal.companion(visit.views["personal"])
     scaled = any(one.lr_scale != 1.0 for one in m.passes)
-    for number, one in enumerate(m.passes):
-        task = shared_task(m, one, solver_for(session.local, one, visits[0].k.lr, m.needs_sgd))
+    for number, (one, task) in enumerate(zip(m.passes, tasks, strict=True)):
         phases = [_pass(visit, one, number, session, scaled) for visit in visits]
         ended = session.execute(session.net, task, phases, session.augment)
         _note_gradients(gradients, task)
@@ -136,15 +136,14 @@ def _pass(visit: Visit, one: Pass, number: int, session: TrainingSession, scaled
     )
 
 
-def _by_rule(m: Method, visits: Sequence[Visit], session: TrainingSession) -> None:
+def _train_by_rule(m: Method, solver: LocalSolver, visits: Sequence[Visit], session: TrainingSession) -> None:
     """Train by the method's own local solver, for as many of its steps as it says."""
-    assert m.solver is not None
-    one, per = m.passes[0], m.solver.batches()
+    one, per = m.passes[0], solver.batches()
     task = shared_task(m, one, solver_for(session.local, one, visits[0].k.lr))
     phases = []
     for visit in visits:
         local = _cut(visit, one, session)
-        steps = m.solver.iterations(visit.participant.steps(local, _epochs(visit, one, session)))
+        steps = solver.iterations(visit.participant.steps(local, _epochs(visit, one, session)))
         batches = _batches(visit, local, steps * per, session, "batches", 0)
         drawn, rates = term_streams(task.draws, visit.views), visit.clock.rates(0, steps)
         phases.append(visit.phase(session, visit.k.start, batches, 0, drawn=drawn, rates=rates))
@@ -188,9 +187,8 @@ def _idle(gradients: dict[str, bool]) -> tuple[str, ...]:
 
 
 def train_private(m: Method, visits: Sequence[Visit], session: TrainingSession) -> None:
-    """Train the personal ingredient's own model, from its own start and with its own random stream."""
-    if m.personal is None:
-        return
+    """Train the model of the personal ingredient, from its own start and with its own random stream."""
+    assert m.personal is not None
     lr, personal = visits[0].views["personal"].lr, m.personal
     # Clients whose private training differs only in its number of steps are trained together
     alike: dict[Budget, list[tuple[Visit, TrainingPhase]]] = {}
@@ -249,5 +247,5 @@ def _private_task(
         solver,
         budget.part,
         cross_entropy_only=plain and m.criterion is None,
-        repeats=steps_repeat(m),
+        repeats=m.steps_repeat,
     )

@@ -12,7 +12,7 @@ from raffed.config.validation import Value
 from raffed.core import seeds
 from raffed.core.context import ClientData, Spec
 from raffed.core.messages import Broadcast, ClientState
-from raffed.core.method import Method
+from raffed.core.method import Training
 from raffed.core.parts import Budget, Pass
 from raffed.core.training.network import Network
 from raffed.core.training.optimizers import make_optimizer
@@ -152,9 +152,11 @@ class ClientClock:
     per_epoch: Sequence[int]
 
     @staticmethod
-    def of(m: Method, session: TrainingSession, round: int, participant: Participant) -> ClientClock:
+    def of(m: Training, session: TrainingSession, round: int, participant: Participant) -> ClientClock:
         """Return the clock of a client in a round. A straggler has the clock of its whole round."""
-        rates = RoundRates(scheduled(m, session.local), round, session.spec.rounds)
+        # A method that needs one rate in a round follows the schedule by rounds
+        local = replace(session.local, schedule_by="round") if m.needs_one_rate else session.local
+        rates = RoundRates(local, round, session.spec.rounds)
         n = participant.data.n
         if not rates.changes_in_round:
             return ClientClock(rates, (), ())
@@ -162,8 +164,8 @@ class ClientClock:
             drawn_epochs(session.local, session.seed, one, round, participant.client) for one in m.passes
         ]
         cut = [batched(session.local, one, n, session.net.normalises) for one in m.passes]
-        steps = [local.steps(n, times) for local, times in zip(cut, epochs, strict=True)]
-        per_epoch = [local.batches(n) for local in cut]
+        steps = [one.steps(n, times) for one, times in zip(cut, epochs, strict=True)]
+        per_epoch = [one.batches(n) for one in cut]
         if m.solver is not None:
             steps, per_epoch = ([m.solver.iterations(one[0])] for one in (steps, per_epoch))
         return ClientClock(rates, steps, per_epoch)
@@ -205,14 +207,6 @@ def batched(local: Local, one: Pass, n: int, normalises: bool) -> Local:
     """
     alone = not one.keep_singleton_batch and normalises and n % local.batch_size == 1
     return replace(local, drop_last=True) if alone else local
-
-
-def scheduled(m: Method, local: Local) -> Local:
-    """Return the run's settings with the schedule that the method follows.
-
-    A method that needs one rate in a round follows the schedule by rounds.
-    """
-    return replace(local, schedule_by="round") if m.needs_one_rate else local
 
 
 def private_rates(

@@ -65,7 +65,7 @@ class ClientActor(Serving):
         check_same(sent)
         setup: Setup = ray.get(setup_ref[0])
         begin_training(setup.config.runtime.threads)
-        begin_bits(setup.config)
+        begin_bits(setup.config.numerics)
         from raffed.runtime.worker import ClientWorker
 
         self._worker = ClientWorker(setup, Path(states_folder), self._device(), home=frozenset(home))

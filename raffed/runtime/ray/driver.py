@@ -390,7 +390,7 @@ class Driver:
         """
         setup: Setup = ray.get(self._ref)
         begin_training(setup.config.runtime.threads)
-        begin_bits(setup.config)
+        begin_bits(setup.config.numerics)
 
         pool = RayPool(setup, self._ref, self._plan, self._states_folder, self._actors, self._start)
         yield from conduct(setup, self._path, resumed, pool, self._stop.is_set)
