@@ -277,7 +277,7 @@ def leakage(
     x = prepare_inputs(data.x[chosen], data.transform_in("plain"), data.max_value)
     effort = Effort(iterations=iterations, restarts=restarts)
     method = build_method(method_name(config.method), config.args)
-    network, args, seed = model_name(config.model.name), network_args(config), config.seed
+    network, args, seed = model_name(config.model.name), requested(config).args, config.seed
     client, own = (
         build(network, x.shape[1:], data.num_classes, seeds.seed(seed, purpose), **args)
         for purpose in ("weights", "attack")

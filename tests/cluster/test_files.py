@@ -11,7 +11,6 @@ import os
 import re
 import shlex
 import subprocess
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import pytest
 import yaml
 
 from raffed.cli.submitting import SUBMITTED, checked
-from tests.cluster.crds import FILES, PART, cut, manifests, published, strict
+from tests.cluster.crds import FILES, PART, manifests
 
 ROOT = Path(__file__).parents[2]
 CLUSTER = ROOT / "cluster"
@@ -109,16 +108,6 @@ def test_the_published_schema_finds_what_is_wrong(place: str, value: object) -> 
         jsonschema.validate(job, PARTS["RayJob"])
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(PUBLISHED is None, reason="RAFFED_KUBERAY_CRDS names no folder with the CRDs of KubeRay")
-@pytest.mark.parametrize("kind", FILES)
-def test_the_whole_published_schema_accepts_every_manifest_and_the_part_is_cut_from_it(kind: str) -> None:
-    folder = Path(str(PUBLISHED))
-    for one in manifests(kind):
-        jsonschema.validate(one, strict(published(folder, kind)))
-    assert cut(folder)[kind] == PARTS[kind]
-
-
 def test_a_job_s_cluster_ends_with_it() -> None:
     """KubeRay's operator refuses a time to live without it, which the published schema does not know."""
     (job,) = manifests("RayJob")
@@ -169,24 +158,6 @@ STAYS = """
     credentials.json sub/credentials-2.json service-account-1.json token.txt x.token secrets.yaml
     sub/.git/config .hg/hgrc .Renviron .pgpass .boto .terraform/x a.tfstate .vault-token .bash_history
 """
-TRAVELS = ".gitignore raffed/__init__.py exp.toml raffed/data/files.py tune_spaces/map.py pyproject.toml"
-
-
-def test_the_runtime_environment_is_one_and_keeps_data_and_history_at_home(tmp_path: Path) -> None:
-    """By Ray's own packaging: what is left of a folder that holds everything a checkout may hold."""
-    from ray._private.runtime_env.packaging import create_package
-    from ray.runtime_env import RuntimeEnv
-
-    environment = yaml.safe_load((CLUSTER / "runtime_env.yaml").read_text())
-    RuntimeEnv(**environment)
-    source, target = tmp_path / "source", tmp_path / "package.zip"
-    for name in (*STAYS.split(), *TRAVELS.split()):
-        (source / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / name).write_text("x")
-    create_package(str(source), target, include_gitignore=True, excludes=environment["excludes"])
-    with zipfile.ZipFile(target) as archive:
-        packed = {name for name in archive.namelist() if not name.endswith("/")}
-    assert packed == set(TRAVELS.split())
 
 
 def commands(text: str) -> list[list[str]]:

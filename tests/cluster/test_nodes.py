@@ -185,15 +185,6 @@ def test_neither_a_job_nor_a_driver_without_the_token_is_let_in(
     assert "LET IN" not in driver.stdout
 
 
-def test_a_failing_job_ends_with_its_own_exit_code(cluster: Cluster, tmp_path: Path) -> None:
-    (tmp_path / "taken").mkdir()
-    (tmp_path / "taken" / "file").write_text("mine")
-    done = submit(cluster, "run", "--rounds", "1", "--out", tmp_path / "taken")
-    assert done.returncode == 2
-    assert "not an empty folder" in done.stdout
-    assert "did not succeed (exit code 2)" in done.stderr
-
-
 def test_private_state_on_a_node_that_does_not_see_the_folder_is_refused(tmp_path: Path) -> None:
     """The second node has another file system over the folder, as if it had not mounted the shared one."""
     shared, small = tmp_path / "shared", ("--split", "iid:4", "--rounds", "1")
@@ -280,17 +271,3 @@ def machines() -> Iterator[list[str]]:
             ip("link", "del", f"{name}h")
             ip("netns", "del", name)
         ip("link", "del", BRIDGE)
-
-
-def test_nodes_with_addresses_of_their_own_give_the_bits_of_a_serial_run(
-    machines: list[str], tmp_path: Path
-) -> None:
-    file, out = experiment(tmp_path), tmp_path / "run"
-    prefixes = [["ip", "netns", "exec", name] for name in NAMES]
-    with Cluster(prefixes=prefixes, addresses=machines) as apart:
-        found = apart.ask("print(sorted(n['NodeManagerAddress'] for n in ray.nodes()))")
-        done = submit(apart, "run", file, "--out", out)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert found == str(machines)
-    assert len(nodes_of(out)) == 3
-    assert read_run(out)["hashes"] == serial_hashes(file)

@@ -15,7 +15,7 @@ from raffed.config.source import described
 from raffed.config.validation import Declaration, declarations
 from raffed.core.method import Method
 from raffed.core.round import explained
-from raffed.errors import NumericsError, UnknownNameError, UsageError
+from raffed.errors import NumericsError, UsageError
 from raffed.methods import METHODS, build_method
 from raffed.methods.common import Scored
 from tests.runtime.conftest import small
@@ -112,16 +112,6 @@ def test_a_factory_has_the_registered_title_and_declares_every_argument(name: st
     assert read == list(declared.values())
 
 
-def test_an_unknown_keyword_lists_the_nearest_or_all() -> None:
-    for name, info in METHODS.items():
-        known = list(inspect.signature(info.load()).parameters)
-        with pytest.raises(UnknownNameError, match="unknown argument of"):
-            build_method(name, {"zzzzzz": 1.0})
-        if known:
-            with pytest.raises(UnknownNameError, match=rf"nearest: .*\b{known[0]}\b"):
-                build_method(name, {f"{known[0]}x": 1.0})
-
-
 def strengths(name: str) -> list[Declaration]:
     """The arguments of a method that are marked as coefficients of its own."""
     return [one for one in declarations(METHODS[name].load()).values() if one.strength]
@@ -136,13 +126,6 @@ def test_they_are_numbers_and_a_value_given_is_the_one_named() -> None:
         said = f"too large; or a smaller value of .*'s own coefficients: {first.name} = 0.0625"
         with pytest.raises(NumericsError, match=said), explained(method):
             raise NumericsError("too large")
-
-
-def test_a_coefficient_of_0_and_a_method_without_any_are_not_spoken_of() -> None:
-    assert build_method("fedmr", {"mu2": 0.0}).strengths == (("mu1", 0.01),)
-    with pytest.raises(NumericsError) as error, explained(build_method("fedavg")):
-        raise NumericsError("too large")
-    assert str(error.value) == "too large"
 
 
 def test_a_run_that_diverges_names_them() -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -24,11 +24,8 @@ from raffed.core.ingredients import Term
 from raffed.core.method import Method
 from raffed.core.training import recorded_steps
 from raffed.core.training.network import Network
-from raffed.core.training.recorded_steps import GraphRecorder, RecordedSteps
-from raffed.errors import UsageError
 from raffed.methods import METHODS
 from raffed.methods.fedavg import fedavg
-from raffed.runtime.network_setup import recorder_for
 from raffed.testing.federation import PLAIN, clients, module
 from tests.params import one_in
 from tests.tiny import NOISY, OF_EACH_KIND, Tiny, same_bits, short
@@ -198,18 +195,6 @@ def test_steps_that_read_nothing_of_a_client_s_are_recorded_once_for_all(momentu
     assert (tape.recordings, tape.repetitions) == (2, 18)
 
 
-def test_kept_recordings_are_those_of_the_kinds_used_last() -> None:
-    """Each rate is a kind, and a schedule has new ones in every round; two kinds are remembered here."""
-    tape = Tape()
-    steps = RecordedSteps(tape, "sum", alone=1, most=2)
-
-    def made(kind: int) -> float:
-        return float(steps.make(kind, (torch.tensor([float(kind)]),), lambda x: x.square().sum()))
-
-    assert [made(kind) for kind in (1, 1, 1, 2, 2, 1, 3, 1, 2)] == [1, 1, 1, 4, 4, 1, 9, 1, 4]
-    assert (tape.recordings, tape.repetitions) == (2, 3)  # kind 2 was forgotten for kind 3
-
-
 @pytest.mark.parametrize(
     ("name", "cohort"),
     [
@@ -239,57 +224,7 @@ class _Reading(Term):
         return f.z.square().mean() * (0.1 if float(f.z.sum().detach()) > 0 else 0.2)
 
 
-class _Counting(Term):
-    """A term of somebody else, that does something else in every step."""
-
-    calls: ClassVar[list[int]] = []
-
-    def loss(self, f: Forward, k: Context) -> Tensor:
-        self.calls.append(0)
-        return f.z.square().mean() / (1 + len(self.calls) % 2)
-
-
 def test_what_cannot_be_recorded_is_trained_by_itself_and_not_tried_again() -> None:
     tape, method = Tape(), Method("reading", terms=(_Reading(),))
     assert_same_bits(method, tape, run=(2, (0, 1, 2, 3)))
     assert (tape.tried, tape.recordings, len(tape.refused)) == (1, 0, 1)
-
-
-def test_steps_with_parts_that_are_not_raffeds_own_are_not_recorded() -> None:
-    tape = Tape()
-    assert_same_bits(Method("counting", terms=(_Counting(),)), tape)
-    assert not tape.tried
-
-
-def test_layers_of_other_packages_are_not_recorded() -> None:
-    class Changing(nn.Identity):
-        """A layer of this test."""
-
-    gpu = torch.device("cuda")
-    known, other = module(), module()
-    other.get_submodule("body").add_module("changing", Changing())
-    assert isinstance(recorder_for(known, gpu), GraphRecorder)
-    assert recorder_for(other, gpu) is None
-    assert recorder_for(known, torch.device("cpu")) is None
-
-
-def test_a_variable_switches_recordings_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = torch.device("cuda")
-    monkeypatch.setenv("RAFFED_CUDA_GRAPHS", "off")
-    assert recorder_for(module(), gpu) is None
-    monkeypatch.setenv("RAFFED_CUDA_GRAPHS", "no")
-    with pytest.raises(UsageError, match=r"RAFFED_CUDA_GRAPHS = 'no': it can be 'on'"):
-        recorder_for(module(), gpu)
-
-
-def test_only_kinds_of_enough_steps_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two epochs of 3 x 8 and 1 x 4 samples are eight steps, two of them of the short last batch. To record
-    these two would take longer than to make them.
-    """
-    monkeypatch.setattr(recorded_steps, "FEWEST", 6)
-    epochs = replace(LONG, epochs=2, batch_size=8)
-    for sizes, recordings in (((28, 28), 2), ((24, 24), 2), ((20, 20), 0)):
-        tape = Tape()
-        data = clients(sizes=(*sizes, 8, 8))
-        federation(short("fedprox"), tape, data=data, local=epochs).run(1, [0, 1])
-        assert tape.recordings == recordings

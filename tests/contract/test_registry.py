@@ -5,19 +5,15 @@ missing is computed.
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import replace
 
 import pytest
-from raffed.analysis.reproduction.cell_values import READERS
-from raffed.analysis.reproduction.item_views import CURVES, PICTURES
 from raffed.analysis.reproduction.printed import printed_value
 
 from raffed import Data, RunConfig
-from raffed.errors import UsageError
 from raffed.methods import METHODS, build_method
 from raffed.tables.catalogue import chosen, find_item
-from raffed.tables.items import MEASURES, SCALES, Item, lacking, smoke, stages_of
+from raffed.tables.items import SCALES, Item, lacking, smoke, stages_of
 from tests.papers import items
 from tests.params import one_in
 
@@ -57,17 +53,6 @@ def test_every_cell_whose_names_are_all_there_makes_a_run(scale: str) -> None:
             assert RunConfig.from_dict(config.as_dict()).identity() == config.identity()
 
 
-def test_no_proxy_is_the_full_run() -> None:
-    """Without a proxy of its own, an item's full runs would pass for cheap ones."""
-    same = [
-        (key, cell.row, cell.column)
-        for key, item in items().items()
-        for cell in item.cells
-        if (small := item.at(cell, "proxy")) and small.identity() == cell.config.identity()
-    ]
-    assert not same
-
-
 def test_what_is_missing_follows_from_the_registries(monkeypatch: pytest.MonkeyPatch) -> None:
     config = RunConfig("fednew", {"mu": 1.0}, Data("imagenet", "rings:5"))
     assert lacking(config) == ["method fednew", "data set imagenet", "split rings"]
@@ -75,10 +60,6 @@ def test_what_is_missing_follows_from_the_registries(monkeypatch: pytest.MonkeyP
     assert lacking(config) == ["data set imagenet", "split rings"]
     assert lacking(RunConfig("fedprox", {"nu": 1.0})) == ["argument nu of fedprox"]
     assert Item("p", "n", "t", "weight_of_the_moon").missing() == ("measure weight_of_the_moon",)
-
-
-def test_every_measure_of_the_registry_can_be_read_off_runs() -> None:
-    assert tuple(MEASURES) == READERS
 
 
 def test_a_smoke_run_is_small_whatever_the_cell() -> None:
@@ -114,22 +95,3 @@ def test_only_takes_what_is_in_a_row_or_a_column(
     found = chosen(find_item(item), texts)
     assert rows is None or {cell.row for cell in found} == set(rows)
     assert columns is None or {cell.column for cell in found} == set(columns)
-
-
-@pytest.mark.parametrize(
-    ("texts", "told"),
-    [
-        (["nonsense"], "row or column of mpfedcon/decisive"),
-        (["FedRep", "mu = 5"], "'mu = 5'.*nearest"),
-        (["FedRep", "mu = 0.5"], re.escape("give --only 'FedRep,mu = 0.5'")),  # no cell matches both
-    ],
-)
-def test_texts_that_no_cell_matches_are_refused(texts: list[str], told: str) -> None:
-    with pytest.raises(UsageError, match=told):
-        chosen(find_item("mpfedcon/decisive"), texts)
-
-
-def test_every_picture_that_an_item_asks_for_can_be_drawn() -> None:
-    asked = {item.picture for item in items().values() if item.picture}
-    assert asked == set(PICTURES)
-    assert {item.measure for item in items().values() if item.picture == "rounds"} == set(CURVES)

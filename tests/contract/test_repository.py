@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 from raffed.reproductions.pages.packed.files import read_file
 
-from tests.conftest import SHARE_ROUNDS, START_RAY
-
 ROOT = Path(__file__).parents[2]
 TOP = {
     *("raffed", "analysis", "benchmarks", "cluster", "reproductions", "tune_spaces", "tests"),
@@ -45,21 +43,6 @@ def test_no_tracked_file_is_larger_than_its_allowance(
     assert check(*tracked) == 0, capsys.readouterr().out
 
 
-def test_a_large_file_is_refused_by_name_and_packed_records_have_an_allowance(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    check = runpy.run_path(str(ROOT / ".ci" / "large_files.py"))["main"]
-    packed = Path("reproductions/records/map/records.parquet")
-    packed.parent.mkdir(parents=True)
-    for path in (packed, Path("data.npz"), Path("reproductions/records/map/report.html")):
-        path.write_bytes(bytes(600_000))
-    assert check(str(packed)) == 0
-    for name in ("data.npz", "reproductions/records/map/report.html"):
-        assert check(name) == 1
-        assert f"{name}: 600,000 bytes, at most 500,000 are allowed" in capsys.readouterr().out
-
-
 def locked() -> dict[str, str]:
     """The version of every package in requirements.lock."""
     text = (ROOT / "requirements.lock").read_text()
@@ -87,8 +70,3 @@ def test_make_has_at_most_twelve_targets_and_three_environments() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert len(re.findall(r"^[a-z-]+:", makefile, re.MULTILINE)) <= 12
     assert len(set(re.findall(r"\.venv[a-z-]*", makefile))) <= 3
-
-
-def test_what_decides_on_the_process_of_a_test_names_files_that_exist() -> None:
-    """A place that has moved would put a second Ray beside the first, without a failing test."""
-    assert [place for place in (*START_RAY, *SHARE_ROUNDS) if not (ROOT / place).exists()] == []

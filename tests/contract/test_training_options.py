@@ -186,23 +186,6 @@ def test_a_client_that_is_not_drawn_keeps_the_state_of_its_optimiser() -> None:
     assert counts == [3 * 2, 2 * 2]  # 8 and 6 samples in batches of 4: two steps a round
 
 
-def test_each_pass_and_private_training_keep_a_state_of_their_own() -> None:
-    local = replace(CALM, optimizer="adam", keep_optimizer=True)
-    rep, ditto = (federation(name, local).run(1, [0]) for name in ("fedrep", "ditto"))
-    phases = [set(one.client_states[0].slots["optimizer"].phases) for one in (rep, ditto)]  # type: ignore[attr-defined]
-    assert phases == [{"pass-0", "pass-1"}, {"pass-0", "private"}]
-
-
-def test_a_kept_state_is_private_and_is_not_sent() -> None:
-    local = replace(CALM, optimizer="adam", keep_optimizer=True)
-    with_state, without = (
-        federation("fedavg", one).run(1, [0]) for one in (local, replace(local, keep_optimizer=False))
-    )
-    assert same_bits(with_state.last[0].upload, without.last[0].upload)
-    assert with_state.client_states
-    assert not without.client_states
-
-
 EPOCHS = {"head_epochs": 3, "body_epochs": 2}
 
 

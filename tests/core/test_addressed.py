@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 import torch
 
 import raffed
-from raffed import Data, Faults, Federation, Local, Model, Privacy, RunConfig, Runtime
+from raffed import Data, Federation, Local, Model, Privacy, RunConfig, Runtime
 from raffed.core.addressed import Mixtures, mixture, replied
 from raffed.core.messages import Broadcast, ServerState
 from raffed.core.params import Params, State
@@ -19,9 +18,7 @@ from raffed.errors import UsageError
 from raffed.methods.fedavg import fedavg
 from raffed.methods.solo import solo
 from raffed.own.user_code import UserCodeError
-from raffed.results.runfile import read_run
 from raffed.runs.checkpoint import round_sha256, weights_sha256
-from raffed.runtime.record_codec import load_server
 from raffed.testing import check_method
 from tests.testing import answering
 from tests.tiny import Tiny, leaves, network, same_bits
@@ -63,24 +60,6 @@ def test_a_client_downloads_the_sum_of_its_shares_of_the_rows() -> None:
     mixtures = table([[0.75, 0.25], [0.0, 1.0]], [True, True])
     assert downloaded(mixtures, 0) == {"body.w": [12.5, 12.5], "head.w": [12.5]}
     assert downloaded(mixtures, 1) == {"body.w": [20.0, 20.0], "head.w": [20.0]}
-
-
-def test_only_the_part_is_mixed() -> None:
-    assert downloaded(table([[0.5, 0.5]], [True], "head"), 0) == {"body.w": [1.0, 2.0], "head.w": [15.0]}
-
-
-@pytest.mark.parametrize("client", [1, 2, 7])
-def test_a_client_that_is_not_known_downloads_what_all_would(client: int) -> None:
-    """Clients 2 and 7 are beyond the table, as one that joins later is."""
-    assert downloaded(table([[1.0, 0.0], [0.0, 0.0]], [True, False]), client) == {
-        name: tensor.tolist() for name, tensor in POINT.tensors.items()
-    }
-
-
-@pytest.mark.parametrize("wrong", [[0.5, 0.4], [1.5, -0.5]])
-def test_shares_that_are_none_are_refused(wrong: list[float]) -> None:
-    with pytest.raises(ValueError, match=r"shares of client 1 must be at least 0 and add up to 1"):
-        table([[1.0, 0.0], wrong], [True, True])
 
 
 def test_a_mixture_does_not_depend_on_the_order_of_its_rows() -> None:
@@ -151,29 +130,12 @@ def test_a_reply_of_other_shapes_is_refused_with_file_and_line() -> None:
         Tiny(answering.shorter()).step()
 
 
-def test_a_table_travels_beside_the_pickle() -> None:
-    """So that it is written once a node, and read in place."""
-    mixtures, buffers = table([[1.0, 0.0]] * 50, [True] * 50), list[Any]()
-    body = pickle.dumps(mixtures, protocol=5, buffer_callback=buffers.append)
-    assert sum(one.raw().nbytes for one in buffers) >= 50 * 2 * 8
-    again = pickle.loads(body, buffers=buffers)
-    assert isinstance(again, Mixtures)
-    assert same_bits(again, mixtures)
-    assert (again.part, again.statistics) == ("all", None)
-
-
 def test_bytes_down_are_those_of_each_client_s_reply() -> None:
     """MLP 64-10-10: P = 760. Client i also gets the first i of 4 numbers."""
     config = replace(DIGITS, method=answering.lists, federation=Federation(rounds=1))
     rows = raffed.run(config).to_pandas()
     loss = rows[(rows["metric"] == "loss") & (rows["split"] == "train") & rows["client"].notna()]
     assert list(loss["bytes_down"]) == [4 * (760 + min(client, 4)) for client in loss["client"]]
-
-
-def test_a_mixture_counts_as_one_model() -> None:
-    rows = raffed.run(DIGITS).to_pandas()
-    loss = rows[(rows["metric"] == "loss") & (rows["split"] == "train") & rows["client"].notna()]
-    assert set(loss["bytes_down"]) == {4 * 760}
 
 
 def test_a_killed_and_a_resumed_run_end_in_the_same_bits_and_verify_executes_them_again(
@@ -212,20 +174,6 @@ def test_verify_notices_a_wrong_answer(tmp_path: Path, monkeypatch: pytest.Monke
     assert not found["weights"]
 
 
-def test_a_dropped_upload_leaves_the_client_s_answer_as_it_was(tmp_path: Path) -> None:
-    """In the second round client 0 is trained, and its upload does not count."""
-    runtime = Runtime(execution="serial", checkpoint_every=1, keep_checkpoints=2)
-    federation, faults = Federation(rounds=2), Faults(at="drop 0@2")
-    raffed.run(replace(DIGITS, runtime=runtime, federation=federation, faults=faults), tmp_path / "run")
-    rows = []
-    for number in (1, 2):
-        file = tmp_path / f"run/checkpoints/round-{number:06d}/server.safetensors"
-        mixtures = load_server(file, answering.own_uploads()).slots["server"]
-        assert isinstance(mixtures, Mixtures)
-        rows.append(mixtures.rows)
-    assert [torch.equal(*pair) for pair in zip(*rows, strict=True)] == [True, *[False] * 5]
-
-
 @pytest.mark.parametrize(
     ("privacy", "why"),
     [
@@ -246,10 +194,3 @@ def test_a_table_that_does_not_fit_is_refused_with_its_size(
     with pytest.raises(UsageError, match=r"answers 6 clients, of 1,073,741,824 numbers, would take 4\.0 GiB"):
         raffed.run(replace(DIGITS, method=answering.too_large), tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_the_personal_model_of_a_client_is_its_own_download(tmp_path: Path) -> None:
-    raffed.run(DIGITS, tmp_path / "run")
-    assert read_run(tmp_path / "run")["state"] == "finished"
-    one, other = (raffed.load_model(tmp_path / "run", client=c).state_dict() for c in (0, 1))
-    assert any(not torch.equal(one[name], other[name]) for name in one)

@@ -9,27 +9,20 @@ import pytest
 import torch
 
 from raffed.core.ingredients import Correction, Head, Ingredient, LocalSolver, Opening, Personal, Term
-from raffed.core.messages import Private, Wire
+from raffed.core.messages import Private
 from raffed.core.method import Method
 from raffed.core.params import Params
-from raffed.core.parts import Budget, Pass
+from raffed.core.parts import Budget
 from raffed.core.server import Mean, Reweighting, ServerRule
 from raffed.errors import NumericsError
 from raffed.own.user_code import UserCodeError
 from raffed.testing import check_method, tiny_federation
-from raffed.testing.federation import same_bits
 
 WEIGHTS = Params({"head.weight": torch.zeros(2)})
 
 
 class Kept(Private):
     """What a client keeps."""
-
-    w: Params
-
-
-class Told(Wire):
-    """What a client sends."""
 
     w: Params
 
@@ -188,14 +181,6 @@ def test_a_wrong_result_of_a_hook_is_reported_by_its_file_and_line(
         _round(stacked, slots)
 
 
-@pytest.mark.parametrize("stacked", [False, True])
-def test_the_number_0_adds_nothing_and_is_no_mistake(stacked: bool) -> None:
-    zero = Method("Mine", **_term("loss", 0))
-    done = tiny_federation(zero, stacked=stacked).run(2)
-    assert same_bits(done.everything(), tiny_federation(Method("Mine"), stacked=stacked).run(2).everything())
-    assert all(one.idle == () for one in done.last.values())
-
-
 def constant(self: Any, f: Any, k: Any) -> Any:
     return k.w0.sq_norm()
 
@@ -216,11 +201,6 @@ def test_a_term_without_a_gradient_is_noted_at_every_client(
 ) -> None:
     done = tiny_federation(Method("Mine", **_term("loss", loss)), stacked=stacked).step((0, 1))
     assert [one.idle for one in done.values()] == [idle, idle]
-
-
-def test_a_term_whose_part_is_not_trained_in_one_pass_has_its_gradient_in_the_other() -> None:
-    slots = {**_term("loss", lambda self, f, k: f.z.square().mean()), "passes": (Pass("head"), Pass("body"))}
-    assert [one.idle for one in tiny_federation(Method("Mine", **slots)).step((0,)).values()] == [()]
 
 
 @pytest.mark.parametrize(("loss", "state"), [(detached, "fails"), (later, "holds"), (pull, "holds")])
@@ -273,15 +253,6 @@ def test_nan_in_a_client_s_memory_is_found_and_infinity_may_be_meant(value: floa
         assert tiny.step((0,))[0].client_state.slots["term-Mine"].value[1] == float("inf")
 
 
-def test_weights_that_a_rule_evaluates_are_looked_at_too() -> None:
-    from raffed.core.round import evaluated_broadcast
-
-    tiny = tiny_federation(Method("Mine", **_rule("evaluation_weights", lambda self, own, w: w / 0.0)))
-    tiny.step()
-    with pytest.raises(NumericsError, match="weights for evaluation after round 1"):
-        evaluated_broadcast(tiny.method, tiny.server)
-
-
 @pytest.mark.parametrize("hook", ["report", "report_client"])
 @pytest.mark.parametrize(
     ("made", "words"),
@@ -313,10 +284,3 @@ def server_w(self: Any, *given: Any) -> Any:
 def test_a_server_s_memory_that_nobody_made_is_named(hook: str, name: str) -> None:
     with pytest.raises(AttributeError, match=rf"'w'; {name} is None unless Mine\.server_init\(.* a Wire"):
         tiny_federation(Method("Mine", **_term(hook, server_w))).step()
-
-
-def test_another_none_is_not_blamed_on_the_server() -> None:
-    kept = _term("loss", lambda self, f, k: k.mine.w, server_init=lambda self, w, spec: Told(w))
-    with pytest.raises(AttributeError) as found:
-        tiny_federation(Method("Mine", **kept)).step()
-    assert "server_init" not in str(found.value)

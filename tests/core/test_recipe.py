@@ -7,8 +7,8 @@ import torch
 
 from raffed.core.method import Method
 from raffed.core.params import Params
-from raffed.core.parts import ParameterSplit, Part, Pass, in_part
-from raffed.core.server import Assign, Mean, ServerSGD
+from raffed.core.parts import Part, Pass, in_part
+from raffed.core.server import Mean
 from raffed.errors import UsageError
 from raffed.methods.fednova import PullAfterClipping
 from raffed.methods.fedproto import fedproto
@@ -46,19 +46,6 @@ def test_sizes_1_and_3_weigh_a_quarter_and_three_quarters_over_participants_only
     assert Mean().weights([1, 3]) == [0.25, 0.75]
     assert Mean(by="clients").weights([1, 3]) == [0.5, 0.5]
     assert sum(Mean().weights([7, 11, 13])) == pytest.approx(1.0, abs=1e-15)
-
-
-def test_a_server_rate_of_1_is_assignment_bit_for_bit_and_0_stands_still() -> None:
-    assert same_bits(ServerSGD(1.0).step(None, W, MEAN, K)[1], Assign().step(None, W, MEAN, K)[1])
-    assert same_bits(ServerSGD(0.0).step(None, W, MEAN, K)[1], W)
-
-
-def test_a_split_divides_the_names_into_shared_and_own_without_remainder() -> None:
-    split = ParameterSplit(personal="head")
-    assert split.shared(W).names == ("body.fc",)
-    assert split.own(W).names == ("head.weight",)
-    assert ParameterSplit().shared(W) is W
-    assert len(ParameterSplit().own(W)) == 0
 
 
 PARTS = {"body.encoder.fc": "base", "body.projection.fc": "top", "head.weight": "top", "body.conv": "base"}

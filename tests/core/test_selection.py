@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from raffed.config.selection import Fixed, PowerOfChoice, RoundRobin, Rule, Size, Uniform
+from raffed.config.selection import PowerOfChoice, RoundRobin, Rule, Size
 from raffed.core import seeds
 from raffed.errors import UsageError
 from raffed.federation.selection import Draw, chosen, chosen_by_own
@@ -27,11 +27,6 @@ def frequencies(rule: Rule, sizes: Sequence[int], count: int) -> list[float]:
     """How often each client stands in a draw, as a share of DRAWS rounds."""
     found = Counter(one for round in range(DRAWS) for one in chosen(rule, draw(sizes, count, round)))
     return [found[client] / DRAWS for client in range(len(sizes))]
-
-
-def test_uniform_is_the_draw_that_runs_have_always_made() -> None:
-    expected = [int(c) for c in seeds.rng(3, "sampling", 5).permutation(10)[:4]]
-    assert chosen(Uniform(), draw([1] * 10, 4, round=5, seed=3)) == expected
 
 
 def test_with_replacement_a_client_is_expected_in_proportion_to_its_size() -> None:
@@ -57,19 +52,10 @@ def test_power_of_choice_takes_the_candidates_with_the_largest_losses() -> None:
     assert chosen(PowerOfChoice(candidates=3), draw(sizes, 2, losses=losses)) == [2, 3]
 
 
-def test_of_equal_losses_the_smaller_client_takes_part() -> None:
-    assert chosen(PowerOfChoice(candidates=4), draw([1] * 4, 2, losses=[1.0] * 4)) == [0, 1]
-
-
 def test_round_robin_visits_every_client_once_in_a_turn() -> None:
     """Six rounds of two of four: three turns, which wrap around the end."""
     found = [chosen(RoundRobin(), draw([1] * 5, 2, round)) for round in range(5)]
     assert found == [[0, 1], [2, 3], [4, 0], [1, 2], [3, 4]]
-
-
-def test_a_list_is_repeated_in_turn() -> None:
-    rule = Fixed(clients="0,3,5-6; 1")
-    assert [chosen(rule, draw([1] * 8, 4, round)) for round in range(3)] == [[0, 3, 5, 6], [1], [0, 3, 5, 6]]
 
 
 def test_a_rule_of_one_s_own_gets_what_its_signature_names() -> None:
@@ -83,9 +69,3 @@ def test_a_rule_of_one_s_own_gets_what_its_signature_names() -> None:
 def test_a_rule_of_one_s_own_must_return_different_clients(wrong: list[int]) -> None:
     with pytest.raises(UsageError, match="as numbers from 0 to 3"):
         chosen_by_own("mine", lambda: wrong, {}, draw([1] * 4, 2))
-
-
-@pytest.mark.parametrize("text", ["3-1", "a", "1;;x", "1,1"])
-def test_a_list_that_cannot_be_read_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="selection fixed"):
-        Fixed(clients=text)

@@ -6,7 +6,6 @@ the names, and then over the rest, is all it takes to have them in another order
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,10 +15,10 @@ from raffed.core.context import Context, Received, ServerContext, Spec
 from raffed.core.ingredients import Descent, Gradient, Ingredient, LocalSolver, Opening, Personal
 from raffed.core.messages import Summable, Wire
 from raffed.core.method import Method
-from raffed.core.params import Params, Record, State, arranged_like
+from raffed.core.params import Params, State, arranged_like
 from raffed.core.parts import Budget
 from raffed.core.server import ServerRule
-from tests.tiny import PLAIN, Tiny, leaves, network
+from tests.tiny import Tiny, leaves, network
 
 ALL = (0, 1, 2, 3)
 
@@ -143,33 +142,6 @@ def test_another_order_of_the_tensors_changes_no_number(what: str, cohort: bool)
     for client in ALL:
         models = [one.last[client].personal_state(one.method) for one in (usual, other)]
         torch.testing.assert_close(models[1].w.flat, models[0].w.flat, rtol=1e-5, atol=1e-6)
-
-
-class Carried(Record):
-    model: State
-    velocity: Params | None
-
-
-class Momentum(LocalSolver[Carried, None, None, None]):
-    """A velocity that the first step makes."""
-
-    def begin(self, k: Context) -> Carried:
-        return Carried(k.start, None)
-
-    def step(self, carried: Carried, gradient: Gradient, k: Context) -> Carried:
-        slope, b = gradient(carried.model, 0)
-        velocity = slope if carried.velocity is None else carried.velocity * k.momentum + slope
-        return Carried(State(carried.model.w - velocity * k.lr, b), velocity)
-
-    def end(self, carried: Carried) -> State:
-        return carried.model
-
-
-def test_what_a_solver_carries_may_begin_as_none() -> None:
-    """It is SGD with the run's momentum, and no weight decay."""
-    local = replace(PLAIN, weight_decay=0.0)
-    own, usual = (Tiny(Method("own", **slots), local=local).run(2) for slots in ({"solver": Momentum()}, {}))
-    torch.testing.assert_close(own.server.w.flat, usual.server.w.flat, rtol=1e-5, atol=1e-6)
 
 
 def test_points_are_added_and_arranged_by_name() -> None:

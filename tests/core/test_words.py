@@ -9,13 +9,12 @@ import pytest
 
 from raffed.config.validation import Length, Range, Words
 from raffed.core.context import Context, Forward
-from raffed.core.ingredients import Head, LocalSolver, Opening, Personal, Term
+from raffed.core.ingredients import Head, LocalSolver, Personal, Term
 from raffed.core.messages import ServerMemory
 from raffed.core.method import Method
 from raffed.core.parts import Budget, ParameterSplit, Pass, in_part
-from raffed.core.server import Assign, Mean, ServerRule, ServerSGD
+from raffed.core.server import Mean, ServerRule, ServerSGD
 from raffed.errors import UnknownNameError, UsageError
-from raffed.methods.fedprox import Proximal
 from raffed.methods.own import method
 
 
@@ -79,13 +78,6 @@ def test_a_default_that_could_not_be_given_is_refused_by_its_file_and_line(
         method(factory)
 
 
-def test_a_default_of_none_says_that_nothing_was_given() -> None:
-    def factory(mu: Annotated[float, Range(0, 1)] = None, sizes: list[int] = None) -> Method:  # noqa: RUF013
-        return Method("Mine")
-
-    assert method(factory)().name == "Mine"
-
-
 class Own(Term):
     def loss(self, f: Forward, k: Context) -> Any:
         return f.logits.mean()
@@ -117,11 +109,6 @@ class OwnRule(ServerRule[None]):
 def test_a_slot_with_something_else_in_it_is_refused_by_its_name(slots: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         Method(**{"name": "Mine", **slots})
-
-
-def test_lists_of_terms_and_passes_are_taken_as_tuples() -> None:
-    made = Method("Mine", terms=[Own(), Proximal(0.1)], passes=[Pass("head"), Pass("body")])
-    assert made == Method("Mine", terms=(Own(), Proximal(0.1)), passes=(Pass("head"), Pass("body")))
 
 
 class Nothing(Term): ...
@@ -202,22 +189,3 @@ def test_an_own_ingredient_without_its_hook_or_with_an_unknown_word_is_refused_b
 ) -> None:
     with pytest.raises(UsageError, match=rf"test_words\.py:\d+: Mine: \w+\S*: .*{words}"):
         Method("Mine", **slots)
-
-
-class WithHelpers(Own):
-    """Has functions of its own that no hook is called like."""
-
-    def losses(self, f: Forward) -> Any:
-        return f.logits.mean(0)
-
-    def finished(self, k: Context) -> bool:
-        return True
-
-    def starts(self) -> bool:
-        return True
-
-
-def test_an_opening_without_epochs_and_functions_of_one_s_own_are_fine() -> None:
-    class Plain(Opening): ...
-
-    Method("Mine", terms=(WithHelpers(),), opening=Plain(), server=Assign())

@@ -4,7 +4,6 @@ stands.
 
 from __future__ import annotations
 
-import json
 import re
 import runpy
 import shlex

@@ -11,8 +11,7 @@ from raffed.core.aggregation.exact_sums import PartialSum
 from raffed.core.kernels import convolution
 from raffed.core.messages import Broadcast
 from raffed.runtime.api import ActorShare
-from raffed.runtime.autosize import Choice, Probe, choose, fastest, measure, measure_all, repeats
-from raffed.runtime.placement import ACTOR_BYTES
+from raffed.runtime.autosize import Choice, Probe, choose, measure, measure_all, repeats
 from raffed.runtime.reports import Report
 from raffed.runtime.setup import Setup, prepare_run
 from raffed.runtime.worker import ClientWorker
@@ -29,10 +28,6 @@ TINY = RunConfig(
 @pytest.fixture(scope="module")
 def setup() -> Setup:
     return prepare_run(TINY)
-
-
-def with_runtime(setup: Setup, **runtime: object) -> Setup:
-    return replace(setup, config=replace(TINY, runtime=replace(TINY.runtime, **runtime)))  # type: ignore[arg-type]
 
 
 def test_the_probe_measures_one_by_one_and_stacks_up_to_the_participants_and_changes_nothing(
@@ -85,42 +80,6 @@ def test_what_ends_first_is_chosen(
 
 
 @pytest.mark.parametrize(
-    ("sent", "execution"),
-    [
-        (20_000, "ray"),  # 1.09 ms a round: 12 + 10.9 + 30 s against 60
-        (2_678_824, "serial"),  # 13 ms: 12 + 131 + 30 s
-    ],
-)
-def test_calls_of_small_rounds_are_counted(setup: Setup, sent: int, execution: str) -> None:
-    """10,000 rounds of 40 clients of 3 steps, 50 µs each: 6 ms a round."""
-    long = replace(setup, config=replace(TINY, federation=Federation(rounds=10_000)))
-    choice = choose(long, Probe({1: 5e-5}, 0, 3, sent), cores=2)
-    assert choice.execution == execution
-    assert choice.seconds == pytest.approx(52.9 if execution == "ray" else 60.0)
-
-
-def test_no_more_actors_are_chosen_than_have_memory_for_a_stack_each_but_those_that_the_run_asks_for(
-    setup: Setup,
-) -> None:
-    probe = Probe({8: 0.5}, client_bytes=2**27, steps=3)  # in stacks of 8: 450 MiB + 1 GiB an actor
-    one = ACTOR_BYTES + 8 * 2**27
-    assert choose(setup, probe, cores=16, memory=2.9 * one).actors == 2
-    assert choose(setup, probe, cores=16, memory=100 * one).actors == 5  # the stacks of 40 participants
-    assert choose(setup, probe, cores=16, memory=0.0).actors == 5  # not known
-    assert choose(with_runtime(setup, actors=3), Probe({1: 1.0}, 0, steps=3), cores=2).actors == 3
-
-
-def test_actors_of_one_gpu_are_not_counted_as_faster_together(setup: Setup) -> None:
-    """16 cores and a card for four actors: one process ends first, and two cards halve the time."""
-    shared, probe = with_runtime(setup, gpu_fraction=0.25), Probe({1: 1.0}, 0, steps=3)
-    alone = choose(shared, probe, cores=16, gpus=1)
-    assert (alone.execution, alone.seconds) == ("serial", 360.0)
-    both = choose(shared, probe, cores=16, gpus=2)
-    assert (both.execution, both.actors) == ("ray", 8)
-    assert 12 + 180 <= both.seconds < 12 + 181
-
-
-@pytest.mark.parametrize(
     ("runtime", "choice", "options"),
     [
         ({}, Choice("serial", 32, 1, 1.0, ""), "--execution serial --cohort 32"),
@@ -154,20 +113,3 @@ def test_a_probe_also_measures_compiled_convolutions_where_a_run_could_have_them
     compiled = replace(CONVOLVING, numerics=Numerics(convolutions="compiled"))
     measured = [[probe.convolutions for probe in measure_all(prepare_run(c))] for c in (CONVOLVING, compiled)]
     assert measured == [["torch", "compiled"], ["compiled"]]
-
-
-@pytest.mark.parametrize(
-    ("compiled", "chosen", "cohort"),
-    [
-        ({1: 0.9}, "torch", 0),  # a tenth is noise
-        ({1: 0.8}, "compiled", 0),
-        ({1: 1.2, 8: 0.7}, "compiled", 8),  # alone it is slower, stacked it is faster
-    ],
-)
-def test_compiled_convolutions_are_chosen_only_where_the_run_is_clearly_shorter(
-    compiled: dict[int, float], chosen: str, cohort: int
-) -> None:
-    probes = [Probe({1: 1.0}, 0, 3), Probe(compiled, 0, 3, convolutions="compiled")]
-    choice, probe = fastest(prepare_run(CONVOLVING), probes)
-    assert (choice.convolutions, choice.cohort) == (chosen, cohort)
-    assert probe.convolutions == chosen

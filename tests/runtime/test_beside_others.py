@@ -6,13 +6,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -57,36 +55,6 @@ def test_two_runs_that_take_turns_round_by_round_give_their_own_bits(
     assert in_threads(*both) == [alone[method] for method in METHODS]
 
 
-def test_a_run_is_not_disturbed_by_a_thread_that_seeds_and_draws_all_the_time(
-    alone: dict[str, dict[str, str]],
-) -> None:
-    over = threading.Event()
-
-    def disturb() -> None:
-        while not over.is_set():
-            torch.manual_seed(1)
-            torch.rand(3)
-            np.random.seed(1)  # noqa: NPY002 (as a user's program may)
-            random.seed(1)
-
-    other = threading.Thread(target=disturb)
-    other.start()
-    try:
-        assert hashes() == alone["fedmr"]
-    finally:
-        over.set()
-        other.join()
-
-
-def test_a_run_leaves_the_user_s_generators_where_they_were() -> None:
-    def states() -> tuple[Any, ...]:
-        return torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate()  # noqa: NPY002
-
-    before = states()
-    hashes()
-    assert states() == before
-
-
 @contextlib.contextmanager
 def flushing() -> Iterator[None]:
     torch.set_flush_denormal(True)
@@ -112,35 +80,6 @@ def test_what_the_caller_has_set_for_its_thread_changes_no_bit(
         assert hashes() == alone["fedmr"]
 
 
-def test_a_watcher_has_the_caller_s_settings_and_may_change_them(alone: dict[str, dict[str, str]]) -> None:
-    seen: list[bool] = []
-
-    def watch(event: Any) -> None:
-        seen.append(torch.is_grad_enabled())
-        torch.set_num_threads(2)
-        torch.manual_seed(event.round)
-
-    with torch.no_grad():
-        assert hashes(watch=watch) == alone["fedmr"]
-    assert seen == [False, False]
-
-
-def test_a_run_s_number_of_threads_is_its_own_thread_s() -> None:
-    """torch.set_num_threads also sets what threads begin with; neither they nor the caller see the run's
-    number.
-    """
-    mine, seen = torch.get_num_threads(), []
-    [other] = in_threads(torch.get_num_threads)
-    [during] = in_threads(
-        lambda: hashes(
-            watch=lambda event: seen.extend([torch.get_num_threads(), *in_threads(torch.get_num_threads)])
-        )
-    )
-    assert during
-    assert seen == [1, other, 1, other]
-    assert [torch.get_num_threads(), *in_threads(torch.get_num_threads)] == [mine, other]
-
-
 @contextlib.contextmanager
 def double() -> Iterator[None]:
     torch.set_default_dtype(torch.float64)
@@ -148,15 +87,6 @@ def double() -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(torch.float32)
-
-
-def test_another_default_type_of_the_process_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with (
-        double(),
-        pytest.raises(UsageError, match=r"get_default_dtype.* torch\.float64 .* with torch\.float32"),
-    ):
-        hashes(out=tmp_path / "run")
-    assert not (tmp_path / "run").exists()
 
 
 def test_one_that_comes_while_the_run_goes_on_ends_it_and_resume_gives_its_bits(
@@ -195,16 +125,3 @@ def test_two_runs_at_once_in_one_folder_are_one_run_and_one_refusal(
     assert hashes(out=tmp_path / "run", watch=second)
     assert len(refused) == 2
     assert all(str(tmp_path / "run") in text for text in refused)
-
-
-def held() -> tuple[int, int]:
-    """Descriptors and threads of this process, by the system's own count."""
-    return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
-
-
-def test_five_runs_leave_no_thread_and_no_descriptor_behind() -> None:
-    hashes()
-    before = held()
-    for _ in range(5):
-        hashes()
-    assert held() == before

@@ -15,8 +15,7 @@ import pytest
 import raffed
 from raffed.data.dataset import Dataset
 from raffed.data.partition_file import Partition
-from raffed.runtime.setup import Setup, prepare_run
-from raffed.runtime.setup_model import read_once
+from raffed.runtime.setup import Setup
 from tests.params import one_in
 
 RUN = raffed.RunConfig(
@@ -36,7 +35,6 @@ RUNS = {
     "stacks of clients": replace(RUN, numerics=raffed.Numerics(cohort=4)),
     "a clock": RUN.changed({"clock.server": "fedasync", "clock.speeds": "constant"}),
 }
-METHODS = ("fedavg", "fedprox", "fedrs", "scaffold", "feddf")  # the server of feddf holds images of its own
 
 
 @pytest.fixture
@@ -70,35 +68,5 @@ def test_a_stopped_and_resumed_run_leaves_nothing_in_memory(uncollected: None, t
     assert alive(Setup, Dataset) == before
 
 
-def test_setups_of_many_methods_hold_one_data_set_and_one_division_and_then_nothing(
-    uncollected: None,
-) -> None:
-    before = alive(Dataset), alive(Partition)
-    with read_once():
-        setups = [prepare_run(RUN.changed({"method": name})) for name in METHODS[:4]]
-        assert len({id(setup.dataset) for setup in setups}) == 1
-        # The whole data set and the part of it; each setup's division is the same one, prepared for its style
-        assert alive(Dataset) - before[0] == 2
-        prepare_run(RUN.changed({"data.samples": 400}))
-        assert alive(Dataset) - before[0] == 3
-        del setups
-        prepare_run(RUN.changed({"data.download": True}))  # another data set replaces what was kept
-        assert alive(Dataset) - before[0] == 2
-    assert (alive(Dataset), alive(Partition)) == before
-
-
 def samples(partition: Partition) -> list[list[int]]:
     return [part.tolist() for part in (*partition.train, *partition.test)]
-
-
-def test_what_is_looked_at_is_what_is_executed() -> None:
-    """Methods, seeds and splits take turns, so that nothing of one is taken for another's."""
-    runs = [
-        RUN.changed({"method": name, "seed": seed, "data.split": split})
-        for name in METHODS
-        for seed in (1, 2)
-        for split in ("p4c5", "iid:3")
-    ]
-    with read_once():
-        seen = [samples(prepare_run(run).partition) for run in runs]
-    assert seen == [samples(prepare_run(run).partition) for run in runs]

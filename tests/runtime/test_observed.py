@@ -16,8 +16,6 @@ from raffed.runs.events import RoundEvent
 from raffed.trackers import MLflow, Sink, TensorBoard, WeightsAndBiases, tracked_id
 from tests.runtime.conftest import small, together
 
-EVENT = RoundEvent(3, 9, 0.5, None, 0.75, 20, 1000, 2000, 4.0, straggling=2)
-
 
 @pytest.mark.skipif(
     importlib.util.find_spec("tensorboard") is None, reason="the extra `tensorboard` is not installed"
@@ -66,23 +64,6 @@ def test_mlflow_has_the_rounds_of_a_run_and_of_its_resumption_as_one_run(tmp_pat
     told = [(one.step, one.value) for one in client.get_metric_history(found.info.run_id, "loss")]
     assert told == [(e.round, pytest.approx(e.loss)) for e in seen]
     assert len(told) == 3
-
-
-@pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="the extra `wandb` is not installed")
-def test_weights_and_biases_keeps_the_rounds_of_a_run_under_one_id(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Offline: what would be sent lies below the run's folder."""
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    seen: list[RoundEvent] = []
-    sink = WeightsAndBiases("raffed-tests", tmp_path)
-    raffed.run(small("fedavg", rounds=2), tmp_path, watch=together([seen.append, sink]))
-    summary = dict(sink._run.summary)
-    sink.close()
-    name = tracked_id(read_run(tmp_path)["run_id"], tmp_path)
-    assert list(tmp_path.glob(f"wandb/offline-run-*-{name}/run-{name}.wandb"))
-    assert summary["loss"] == pytest.approx(seen[-1].loss)
-    assert summary["_step"] == 2
 
 
 def test_a_run_goes_on_in_a_tracker_only_where_it_lies(

@@ -32,11 +32,6 @@ def test_auto_takes_as_many_actors_as_cores_participants_and_memory_allow(
     assert len(make_plan(asked, 100, resources).homes) == actors
 
 
-def test_one_actor_a_client_shares_the_cores() -> None:
-    plan = make_plan(config(clients_per_actor=1), 10, LAPTOP)
-    assert (len(plan.homes), plan.num_cpus, plan.sticky) == (10, 0.2, True)
-
-
 def test_a_hundred_actors_do_not_fit_a_laptop_and_the_message_says_what_does() -> None:
     with pytest.raises(UsageError, match=r"100 actors need about 43\.9 GiB.*at most 36.*at least 3"):
         make_plan(config(clients_per_actor=1), 100, LAPTOP)
@@ -45,18 +40,6 @@ def test_a_hundred_actors_do_not_fit_a_laptop_and_the_message_says_what_does() -
 def test_gpu_actors_get_unit_fractions_rounded_down() -> None:
     plan = make_plan(config(gpu_fraction=1 / 3), 30, Resources(16, 2, 2**40))
     assert (len(plan.homes), plan.num_gpus) == (6, 0.3333)
-
-
-@pytest.mark.parametrize(("gpus", "told"), [(1, "2 fit"), (0, r"gpu_fraction = 0\.5, but there is no GPU")])
-def test_more_gpu_actors_than_slots_are_refused(gpus: int, told: str) -> None:
-    with pytest.raises(UsageError, match=told):
-        make_plan(config(gpu_fraction=0.5, clients_per_actor=1), 3, Resources(16, gpus, 2**40))
-
-
-@pytest.mark.parametrize("share", [0.6, 0.18])
-def test_a_fraction_that_is_not_one_over_k_is_refused(share: float) -> None:
-    with pytest.raises(UsageError, match="not 1/k"):
-        config(gpu_fraction=share)
 
 
 @given(st.integers(1, 8), st.lists(st.integers(1, 60), min_size=1, max_size=40), st.randoms())
@@ -72,12 +55,6 @@ def test_shares_cover_every_participant_once_and_no_actor_exceeds_the_mean_by_mo
     assert max(loads) <= sum(work) / actors + max(work)
 
 
-@given(st.lists(st.integers(1, 60), min_size=1, max_size=20))
-def test_a_sticky_plan_never_lends_a_client(work: list[int]) -> None:
-    plan = make_plan(config(clients_per_actor=1), len(work), Resources(2, 0, 2**40))
-    assert plan.shares([(c,) for c in range(len(work))], work) == [[(c,)] for c in range(len(work))]
-
-
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=40), st.integers(0, 12))
 def test_stacks_cover_the_participants_once_and_hold_clients_of_neighbouring_sizes(
     sizes: list[int], cohort: int
@@ -90,9 +67,3 @@ def test_stacks_cover_the_participants_once_and_hold_clients_of_neighbouring_siz
         assert [len(stack) for stack in stacks[:-1]] == [cohort] * (len(stacks) - 1)
         order = [sizes[c] for stack in stacks for c in stack]
         assert order == sorted(order, reverse=True)
-
-
-@given(st.permutations(list(range(9))))
-def test_stacks_do_not_depend_on_the_order_in_which_participants_are_named(participants: list[int]) -> None:
-    sizes = [3, 3, 3, 9, 9, 1, 2, 3, 9]
-    assert make_stacks(participants, sizes, 4) == make_stacks(range(9), sizes, 4)

@@ -15,9 +15,7 @@ from raffed.runtime.ray.nodes import (
     code_versions,
     difference,
     hash_of,
-    versions_to_send,
 )
-from raffed.runtime.ray.own_ray import OwnRay
 
 HERE = CodeVersions("a" * 64, "2.11.0", "2.4.6")
 
@@ -63,17 +61,3 @@ def test_other_code_is_refused_and_the_same_is_not() -> None:
     check_same(None)
     with pytest.raises(UsageError, match=r"node [\d.]+: NumPy is .* there and 1\.0 here; all nodes need"):
         check_same(code_versions()._replace(numpy="1.0"))
-
-
-def test_nothing_is_compared_in_a_ray_that_this_process_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OwnRay, "up", None)
-    assert versions_to_send() == code_versions()
-    monkeypatch.setattr(OwnRay, "up", OwnRay())
-    assert versions_to_send() is None
-
-
-def test_a_build_of_torch_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same release for a CPU and for CUDA: nodes without a GPU may have the smaller one."""
-    whole = {"torch": "2.11.0+cpu", "numpy": "2.4.6"}
-    monkeypatch.setattr("importlib.metadata.version", whole.__getitem__)
-    assert code_versions.__wrapped__()[1:] == ("2.11.0", "2.4.6")

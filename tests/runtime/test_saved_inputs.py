@@ -81,18 +81,3 @@ def test_new_images_are_prepared_as_those_of_the_run() -> None:
     stored = raffed.Dataset.load("folder:pictures?size=8&test=0").x
     assert torch.equal(inputs.images(files), torch.from_numpy(stored.astype(np.float32)) / 255)
     assert inputs.class_names == ("cat", "dog")
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("[1]", "does not say how inputs were made"),
-        ("{", r"broken\.json cannot be read"),
-        ('{"dataset": {"class_names": ["a"]}}', r"damaged \(KeyError\('prepared'\)\)"),
-    ],
-)
-def test_a_damaged_file_of_an_export_is_refused_in_one_line(tmp_path: Path, text: str, told: str) -> None:
-    (tmp_path / "broken.json").write_text(text)
-    with pytest.raises(UsageError, match=told) as error:
-        SavedInputs.load(tmp_path / "broken.json")
-    assert "\n" not in str(error.value)

@@ -26,29 +26,11 @@ def test_the_slowest_worker_is_the_one_with_most_seconds_in_all() -> None:
     assert slowest_worker([]) == NOT_TIMED
 
 
-def test_two_shares_of_one_worker_are_added_up_and_one_share_of_two_clients_is_not() -> None:
-    second = FAST._replace(training=5.0, total=9.0)
-    both = slowest_worker([FAST, FAST, second, SLOW])
-    assert both == ShareSeconds(ELSEWHERE + 1, 8.0, 2.0, 4.0, 1.0, 16.0)
-
-
 def test_messages_are_what_was_waited_beyond_the_slowest_worker() -> None:
     watch = Stopwatch()
     watch.waited(12.0, [SLOW, FAST])
     found = watch.lap()
     assert found[:5] == (6.0, 1.0, 2.0, 2.0, 0.5)
-
-
-def test_what_a_worker_did_before_it_was_waited_for_counts_in_proportion() -> None:
-    watch = Stopwatch()
-    watch.waited(5.0, [SLOW])
-    assert watch.lap()[:5] == (3.0, 0.5, 0.0, 1.0, 0.25)
-
-
-def test_nothing_is_a_message_inside_one_process() -> None:
-    watch = Stopwatch()
-    watch.waited(12.0, [SLOW._replace(process=os.getpid())])
-    assert watch.lap().messages == 0.0
 
 
 def test_the_parts_of_a_round_add_up_to_the_time_since_the_round_before(

@@ -7,7 +7,6 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,13 +14,10 @@ import raffed
 from raffed.errors import RunFolderError
 from raffed.methods import METHODS
 from raffed.results.runfile import read_run
-from raffed.results.segments import difference, up_to
 from raffed.runs.verify import verify
 from tests.forging import edited
 from tests.params import one_in
 from tests.runtime.conftest import small
-
-HERE = {"versions": {"torch": "2.14.1", "numpy": "2.4.6"}, "hardware": {"processor": "A", "gpu": "H100"}}
 
 
 @pytest.fixture
@@ -62,14 +58,6 @@ def test_a_resume_under_other_conditions_says_so_in_one_line_and_keeps_both(
     assert spans(stopped) == [(1, 3), (4, 4)]
 
 
-def test_a_resume_under_the_same_conditions_says_nothing(
-    stopped: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    raffed.resume(stopped)
-    assert spans(stopped) == [(1, 3), (4, 4)]
-    assert caplog.records == []
-
-
 @pytest.mark.parametrize(
     ("lost", "segments"),
     [("checkpoints/round-000003", [(1, 2), (3, 4)]), ("checkpoints", [(1, 4)])],
@@ -81,42 +69,6 @@ def test_rounds_that_are_computed_again_belong_to_the_segment_that_did_it(
     shutil.rmtree(stopped / lost)
     raffed.resume(stopped)
     assert spans(stopped) == segments
-
-
-def test_what_was_said_while_resuming_is_kept_beside_the_rounds_that_it_is_about(stopped: Path) -> None:
-    (stopped / "checkpoints" / "round-000003" / "state.json").write_text("{}")
-    raffed.resume(stopped)
-    (line,) = read_run(stopped)["segments"][1]["said"]
-    assert "round-000003/state.json: it is damaged or was replaced" in line
-    assert line.endswith("Going on from the checkpoint before it")
-
-
-@pytest.mark.parametrize(
-    ("done", "left"),
-    [
-        (9, [(1, 3), (4, 5), (6, 9)]),
-        (5, [(1, 3), (4, 5)]),
-        (4, [(1, 3), (4, 4)]),
-        (3, [(1, 3)]),
-        (1, [(1, 1)]),
-        (0, []),
-    ],
-)
-def test_segments_end_where_the_rounds_do(done: int, left: list[tuple[int, int]]) -> None:
-    whole: list[dict[str, Any]] = [{"from": 1, "to": 3}, {"from": 4, "to": 5}, {"from": 6, "to": 5}]
-    assert [(one["from"], one["to"]) for one in up_to(whole, done)] == left
-
-
-@pytest.mark.parametrize(
-    ("there", "said"),
-    [
-        ({"versions": {"torch": "2.14.1"}, "hardware": {}}, ""),
-        ({"versions": {"torch": "2.14.0"}, "hardware": {"cores": 3}}, "torch 2.14.0 → 2.14.1"),
-        ({"versions": {}, "hardware": {"gpu": "A100", "processor": "B"}}, "processor B → A, gpu A100 → H100"),
-    ],
-)
-def test_a_difference_is_in_what_both_sides_say(there: dict[str, Any], said: str) -> None:
-    assert difference(there, HERE) == said
 
 
 def test_a_run_of_an_earlier_revision_is_refused_by_resume_and_verify(

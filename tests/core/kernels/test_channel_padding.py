@@ -9,7 +9,6 @@ from itertools import pairwise
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
 
 from raffed.core.kernels.convolution import VECTOR, FilledConv2d, fill_channels
 
@@ -54,20 +53,6 @@ def test_outputs_and_gradients_are_those_of_the_plain_layers(
         torch.testing.assert_close(a, b, rtol=1e-13, atol=1e-13)
 
 
-def test_a_convolution_between_two_places_is_filled_on_both_sides() -> None:
-    layers = chain(1, 6, 5, 4)
-    fill_channels(layers)
-    found = [layer for layer in layers if isinstance(layer, FilledConv2d)]
-    assert [(layer.more_in, layer.more_out) for layer in found] == [
-        (0, VECTOR - 6),
-        (VECTOR - 6, VECTOR - 5),
-        (VECTOR - 5, 0),
-    ]
-    wide = found[0](torch.ones(1, 1, 4, 4, dtype=torch.float64))
-    assert wide.shape[1] == VECTOR
-    assert not wide[:, 6:].any()
-
-
 def test_what_may_not_be_filled_stays() -> None:
     hooked, behind = chain(1, 6, 16), chain(1, 6, 16)
     hooked[0].register_forward_hook(lambda *_: None)
@@ -87,14 +72,3 @@ def test_what_may_not_be_filled_stays() -> None:
     ):
         assert fill_channels(layers) == 0
         assert not any(isinstance(layer, FilledConv2d) for layer in layers)
-
-
-def test_clients_with_weights_of_their_own_are_filled_alike() -> None:
-    layers = chain(1, 6, 16)
-    own = {name: torch.stack([p.detach(), 2.0 * p.detach()]) for name, p in layers.named_parameters()}
-    x = torch.randn(2, 3, 1, 8, 8, dtype=torch.float64)
-    fill_channels(layers)
-    together = vmap(lambda w, x: functional_call(layers, w, (x,)))(own, x)
-    for i in range(2):
-        alone = functional_call(chain(1, 6, 16), {name: t[i] for name, t in own.items()}, (x[i],))
-        torch.testing.assert_close(together[i], alone)

@@ -5,7 +5,6 @@ Sums of whole numbers below 2^24 are exact in float32, whatever their order, so 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 
 import pytest
@@ -18,12 +17,10 @@ from raffed.core.kernels import convolution
 from raffed.core.kernels.convolution import (
     CompiledConv2d,
     Convolution,
-    FilledConv2d,
     choose_convolutions,
     fits,
 )
 from raffed.core.losses import cross_entropy
-from raffed.core.stacked.solver_executor import StackedForward
 from raffed.core.training.network import Network
 from raffed.models import build
 
@@ -75,30 +72,6 @@ def test_a_product_and_its_sum_are_rounded_once_in_tiles_of_every_length(width: 
     assert (Convolution.of(x, w, torch.full((outputs,), MINUS), 0, (0, 0)) == 2**-24).all()
 
 
-@pytest.mark.parametrize("outputs", [8, 16])
-@pytest.mark.parametrize("rows", [1, 2])
-@pytest.mark.parametrize("channels", range(1, 7))
-def test_a_product_and_its_sum_are_rounded_once_in_gradients(channels: int, rows: int, outputs: int) -> None:
-    """Two places, whose products with the gradient are −(1 + 2^-11) and (1 + 2^-12)²."""
-    x = torch.tensor([1.0, ABOVE_ONE]).expand(1, channels, rows, 2).clone()
-    w = torch.zeros(outputs, channels, rows, 1, requires_grad=True)
-    above = torch.tensor([MINUS, ABOVE_ONE]).expand(1, outputs, 1, 2).clone()
-    (slope,) = torch.autograd.grad(Convolution.of(x, w, torch.zeros(outputs), 0, (0, 0)), w, above)
-    assert (slope == 2**-24).all()
-
-
-def test_channels_that_are_filled_up_hold_zeros_and_get_no_gradient() -> None:
-    conv = nn.Conv2d(6, 4, 3)
-    wide = CompiledConv2d(FilledConv2d(conv, more_in=2, more_out=4))
-    x = F.pad(torch.randn(2, 6, 7, 7), (0, 0, 0, 0, 0, 2)).requires_grad_()
-    y = wide(x)
-    assert y.shape == (2, 8, 5, 5)
-    assert not y[:, 4:].any()
-    torch.testing.assert_close(y[:, :4], conv(x[:, :6]))
-    (gx,) = torch.autograd.grad(y.square().sum(), x)
-    assert not gx[:, 6:].any()
-
-
 def _squared(of: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     return lambda w, b, x: of(x, w, b).square().sum()
 
@@ -138,13 +111,6 @@ def test_each_client_of_a_stack_has_the_bits_that_it_has_alone() -> None:
             assert torch.equal(mine[i], other)
 
 
-def test_images_or_weights_that_clients_share_are_stacked() -> None:
-    w, b, x = torch.randn(2, 8, 3, 3, 3), torch.randn(8), torch.randn(4, 3, 5, 5)
-    found = vmap(lambda w: _ours(x, w, b))(w)
-    for i in range(2):
-        assert torch.equal(found[i], _ours(x, w[i], b))
-
-
 @pytest.mark.parametrize(
     ("name", "shape"), [("lenet", (1, 28, 28)), ("tfcnn", (3, 32, 32)), ("resnet8", (3, 8, 8))]
 )
@@ -159,23 +125,6 @@ def test_a_network_trains_as_with_torchs_convolutions(name: str, shape: tuple[in
         gradients.append(torch.autograd.grad(loss, list(leaves.values())))
     for mine, other in zip(*gradients, strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-3, atol=1e-5)
-
-
-def test_a_stack_of_networks_trains_as_each_alone() -> None:
-    net = Network(build("lenet", (1, 28, 28), 10, 0), convolutions=True)
-    state, forward = net.initial, StackedForward(net)
-    w = {name: torch.stack([t, 0.9 * t]).requires_grad_() for name, t in state.w.tensors.items()}
-    x, y = torch.randn(2, 4, 1, 28, 28), torch.randint(0, 10, (2, 4))
-    x = net.arranged(x.flatten(0, 1)).unflatten(0, (2, 4))
-    losses = vmap(lambda w, x, y: cross_entropy(forward.of_one(w, {}, x, y, []).logits, y))(w, x, y)
-    together = torch.autograd.grad(losses.sum(), list(w.values()))
-    for i in range(2):
-        net.load(state if i == 0 else type(state)(0.9 * state.w, state.b))
-        alone = torch.autograd.grad(
-            cross_entropy(net.forward(x[i], y[i]).logits, y[i]), list(net.leaves("all").values())
-        )
-        for mine, other in zip(together, alone, strict=True):
-            torch.testing.assert_close(mine[i], other, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -196,18 +145,3 @@ def test_what_the_kernel_does_not_compute_stays_torchs(layer: nn.Conv2d) -> None
     assert not fits(layer)
     assert choose_convolutions(parent) == 0
     assert parent[0] is layer
-
-
-def test_a_layer_with_a_hook_is_left_alone() -> None:
-    layer = nn.Conv2d(3, 8, 3)
-    layer.register_forward_hook(lambda *_: None)
-    assert not fits(layer)
-
-
-@pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16])
-def test_other_precisions_are_torchs(kind: torch.dtype) -> None:
-    layer = nn.Conv2d(3, 8, 3).to(kind)
-    x = torch.randn(2, 3, 5, 5, dtype=kind)
-    assert torch.equal(CompiledConv2d(copy.deepcopy(layer))(x), layer(x))
-    with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(CompiledConv2d(copy.deepcopy(layer))(x), layer(x))

@@ -11,16 +11,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from raffed.core.kernels.linear import LinearChain, chain_of, choose_products
+from raffed.core.kernels.linear import LinearChain, chain_of
 from raffed.core.losses import cross_entropy
 from raffed.core.training.network import Network
 from raffed.methods import build_method
-from raffed.models import MODELS, build
 from raffed.models.net import Net
 from tests.contract.test_cohort import agree_in_all, pair
 from tests.tiny import Tiny, same_bits
 
-CHAINS = {"linear", "mlp", "mlpnet", "mlpnet_authors", "mlp5"}
 CLIENTS, BATCH = 3, 5
 
 
@@ -49,12 +47,6 @@ def chain(module: nn.Module) -> LinearChain:
     found = chain_of(module)
     assert found is not None
     return found
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_networks_that_are_chains(name: str) -> None:
-    module = build(name, MODELS[name].in_shapes[0], 10, 0)
-    assert (chain_of(module) is not None) == (name in CHAINS)
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -90,14 +82,6 @@ def test_a_stack_is_each_client_under_its_own_weights(act: type[nn.Module], bias
             torch.testing.assert_close(ours[client], alone)
 
 
-def test_gradients_of_a_stack_lie_as_its_weights_do() -> None:
-    """The fused update reads memory in order: any other layout is a copy of every gradient, every step."""
-    module = deep()
-    w = {name: torch.randn(CLIENTS, *p.shape).requires_grad_() for name, p in module.named_parameters()}
-    logits, _ = chain(module).stacked(w, images(CLIENTS, BATCH))
-    assert all(g.is_contiguous() for g in torch.autograd.grad(logits.sum(), list(w.values())))
-
-
 class Doubled(nn.Linear):
     """A layer that chain.py does not know, though it is a Linear."""
 
@@ -119,23 +103,6 @@ class Doubled(nn.Linear):
 )
 def test_what_is_no_chain(body: list[nn.Module]) -> None:
     assert chain_of(Net(nn.Sequential(*body), nn.Linear(6, 4))) is None
-
-
-def test_a_layer_with_a_hook_stays_a_module() -> None:
-    module = deep()
-    seen: list[int] = []
-    module.body.get_submodule("encoder").register_forward_hook(
-        lambda _, inputs, __: seen.append(len(inputs[0]))
-    )
-    Network(module).forward(images(BATCH), torch.zeros(BATCH, dtype=torch.int64))
-    assert seen == [BATCH]
-
-
-def test_other_heads_and_tied_weights_are_left_to_the_modules() -> None:
-    assert chain_of(Net(nn.Sequential(nn.Flatten(1), nn.Linear(12, 6)), Doubled(6, 4))) is None
-    first, second = nn.Linear(6, 6), nn.Linear(6, 6)
-    second.weight = first.weight
-    assert Network(Net(nn.Sequential(nn.Flatten(1), first, second), nn.Linear(6, 4))).functional.chain is None
 
 
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "ditto", "fedrep", "map", "fedproto", "apfl"])
@@ -187,24 +154,6 @@ def test_the_cross_entropy_s_gradients_are_autograd_s_bits(
         assert all(t.is_contiguous() for t in found)  # in the order of the weights: the update copies others
 
 
-@pytest.mark.parametrize("batch", [8, 64])
-def test_and_those_of_large_layers_by_onednn(batch: int) -> None:
-    """784-512-512-10 in batches on either side of where oneDNN is chosen; float32 images with many zeros,
-    as drawings have.
-    """
-    module = build("mlpnet", MODELS["mlpnet"].in_shapes[0], 10, 0)
-    if hasattr(torch.ops.mkldnn, "_linear_pointwise"):
-        assert choose_products(module) == 3
-    w = dict(module.named_parameters())
-    x = torch.relu(
-        torch.randn(batch, *MODELS["mlpnet"].in_shapes[0], generator=torch.Generator().manual_seed(5))
-    )
-    y = torch.arange(batch) % 10
-    loss, found = chain(module).gradients(w, x, y, list(w))
-    wanted_loss, wanted = by_autograd(chain(module).alone(w, x), y, list(w.values()))
-    assert same_bits([loss, *found], [wanted_loss, *wanted])
-
-
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "ditto", "fedavgm", "fedper"])
 @pytest.mark.parametrize("cohort", [False, True])
 def test_a_run_has_the_bits_of_one_by_autograd(
@@ -221,10 +170,3 @@ def test_a_run_has_the_bits_of_one_by_autograd(
     by_graph = Tiny(build_method(name), cohort=cohort).run(2, [0, 1, 2, 3]).everything()
     assert not calls
     assert same_bits(written, by_graph)
-
-
-def test_what_adds_to_the_cross_entropy_goes_by_autograd(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LinearChain, "_descended", lambda *_: pytest.fail("an objective with more terms"))
-    for name in ("fedprox", "fedrs", "fedphp", "fedmr", "moon"):
-        for cohort in (False, True):
-            Tiny(build_method(name), cohort=cohort).run(1, [0, 1])

@@ -10,12 +10,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch.func import grad, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from raffed.core.kernels.linear import WORTH, Linear, choose_products, linear
-from raffed.core.training.network import Network
-from raffed.models import build
 
 LARGE, SMALL = (64, 256, 128), (16, 64, 64)  # samples, inputs, outputs: on either side of WORTH
 
@@ -79,18 +77,6 @@ def test_gradients_can_be_differentiated_again() -> None:
 
 
 @needs_onednn
-def test_what_asks_for_no_gradient_gets_none_and_costs_none() -> None:
-    x, w, b = tensors(*LARGE)
-    images = x.detach()
-    y = linear(images, w, b)
-    assert by_onednn(y)
-    [of_w] = torch.autograd.grad(y.sum(), [w])
-    near(of_w, images.double().sum(0).expand_as(w))
-    with torch.no_grad():
-        assert not linear(x, w, b).requires_grad
-
-
-@needs_onednn
 def test_small_layers_other_types_autocast_and_transforms_have_f_linear_s_bits() -> None:
     x, w, b = tensors(*SMALL)
     assert len(x) * w.numel() < WORTH
@@ -124,30 +110,6 @@ def test_plain_layers_alone_are_replaced_and_keep_their_parameters() -> None:
     assert list(after) == list(before)
     assert all(after[name] is before[name] for name in before)
     assert not any(m.training for m in module.modules())
-
-
-@needs_onednn
-@pytest.mark.parametrize(("name", "side"), [("mlpnet", 28), ("lenet", 32)])
-def test_a_network_is_the_same_but_for_rounding_and_has_its_own_bits_each_time(name: str, side: int) -> None:
-    """In training and in evaluation; alone, where MLPs are chains, and as modules."""
-    shape = (1, side, side)
-    x = torch.randn(64, *shape, generator=torch.Generator().manual_seed(2))
-    y = torch.arange(64) % 10
-    found: dict[bool, list[list[Tensor]]] = {True: [], False: []}
-    for onednn, several in found.items():
-        for _ in range(2):
-            net = Network(build(name, shape, 10, 0), onednn=onednn)
-            assert (net.functional.chain is not None) == (name == "mlpnet")
-            layers = {type(layer) for layer in net.module.modules() if isinstance(layer, nn.Linear)}
-            assert layers == {Linear if onednn else nn.Linear}
-            forward = net.forward(x, y)
-            slopes = torch.autograd.grad(F.cross_entropy(forward.logits, y), list(net.leaves("all").values()))
-            plain = functional_call(net.module, net.initial.w.tensors, (net.arranged(x),))
-            assert torch.equal(plain[0], forward.logits)
-            several.append([forward.logits, forward.z, *net.apply(net.initial, x), *slopes])
-        assert all(torch.equal(a, b) for a, b in zip(*several, strict=True))
-    for a, b in zip(found[True][0], found[False][0], strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
 class Operands(TorchDispatchMode):

@@ -8,10 +8,8 @@ import pytest
 import torch
 
 from raffed.config.training import Local
-from raffed.core.context import Context, Forward, Spec
-from raffed.core.ingredients import Term
+from raffed.core.context import Spec
 from raffed.core.measures.final import Footprint, footprint
-from raffed.core.method import Method
 from raffed.core.round import server_init
 from raffed.core.training.network import Network
 from raffed.core.training.session import TrainingSession
@@ -57,40 +55,8 @@ def test_the_live_copies_and_what_is_kept_are_the_sheet_s(
     assert found == Footprint(model, copies * model + beside, kept * model + min(beside, 0))
 
 
-def test_a_term_that_is_switched_off_holds_nothing(net: Network) -> None:
-    assert of("fedprox", net, mu=0.0).training == of("fedavg", net).training
-    assert of("fedmr", net, mu2=0.0).training == of("fedavg", net).training
-
-
-def test_a_private_head_is_kept_and_a_private_model_too(net: Network) -> None:
-    assert of("fedrep", net).kept == HEAD
-    assert of("ditto", net).kept == of("ditto", net).model
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_has_a_footprint_of_at_least_its_model(method: str, net: Network) -> None:
     found = of(method, net)
     assert found.training >= found.model > 0
     assert found.kept >= 0
-
-
-class DrawingPull(Term):
-    """Draws a number for each step, and reads the downloaded weights in the step."""
-
-    purpose = "lite"
-
-    def draw(self, batch: int, k: Context, generator: torch.Generator) -> torch.Tensor:
-        return torch.rand(1, generator=generator)
-
-    def loss(self, f: Forward, k: Context) -> torch.Tensor:
-        return k.drawn.sum() * (f.w - k.w0).sq_norm()
-
-
-def test_what_a_term_reads_beside_its_random_numbers_is_counted(net: Network) -> None:
-    """P of its own, and P of the downloaded weights."""
-    recipe = Method("Drawing", terms=(DrawingPull(),))
-    spec = Spec(CLASSES, net.feature_dim, 5, 3, 4, 100)
-    broadcast = server_init(recipe, net.initial, spec).broadcast()
-    found = footprint(recipe, broadcast, torch.rand(2, 1, 8, 8), TrainingSession(net, Local(), 0, spec))
-    model = 64 * WIDTH + WIDTH + HEAD
-    assert found == Footprint(model, 2 * model, 0)

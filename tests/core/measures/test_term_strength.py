@@ -9,13 +9,10 @@ from torch import Tensor
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Term
 from raffed.core.measures.scores import ExtraMeasure
-from raffed.core.measures.term_strength import measured_names, term_strengths
+from raffed.core.measures.term_strength import term_strengths
 from raffed.core.method import Method
-from raffed.core.parts import ParameterSplit, Pass
 from raffed.core.training.session import Participant
 from raffed.methods.fedprox import Proximal
-from raffed.methods.gldp import gldp
-from raffed.methods.mpfedcon import mpfedcon
 from tests.tiny import Tiny, network, same_bits
 
 
@@ -30,13 +27,6 @@ class Echo(Term):
 
 class Against(Echo):
     """The same under another name."""
-
-
-class OnHead(Term):
-    """A term that the body does not feel."""
-
-    def loss(self, f: Forward, k: Context) -> Tensor:
-        return f.w["head.weight"].square().sum()
 
 
 class Noisy(Term):
@@ -125,27 +115,6 @@ def test_two_terms_that_cancel_are_strong_one_by_one_and_nothing_together() -> N
     assert found["global", "echo"].value == pytest.approx(2.0, rel=1e-5)
     assert found["global", "against"].value == pytest.approx(2.0, rel=1e-5)
     assert found["global", "all"].value == pytest.approx(0.0, abs=1e-5)
-
-
-def test_a_term_on_the_head_alone_has_no_strength_in_the_body() -> None:
-    assert {one.value for one in measured(federation(OnHead())).values()} == {0.0}
-
-
-def test_a_network_whose_head_is_all_there_is_has_the_head_measured() -> None:
-    tiny = federation(Echo(1.0))
-    alone = Method("Measured", terms=(Echo(1.0),), passes=(Pass("head"),))
-    assert measured_names(tiny.method, tiny.net) == ("body.fc.weight", "body.fc.bias")
-    assert measured_names(alone, tiny.net) == ("head.weight", "head.bias")
-
-
-def test_private_layers_and_passes_without_terms_are_left_out() -> None:
-    net = network(norm=True)
-    norms = Method("Measured", terms=(Echo(1.0),), split=ParameterSplit("norm"))
-    assert measured_names(norms, net) == ("body.fc.weight", "body.fc.bias")
-    assert measured_names(gldp(), net) == measured_names(mpfedcon(), net)
-    assert all(name.startswith("body.") for name in measured_names(mpfedcon(), net))
-    nothing_shared = Method("Measured", terms=(Echo(1.0),), split=ParameterSplit("all"))
-    assert measured_names(nothing_shared, net) == measured_names(federation(Echo(1.0)).method, net)
 
 
 @pytest.mark.parametrize("cohort", [False, True])

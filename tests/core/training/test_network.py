@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from raffed.core.params import Params, State
 from raffed.core.stacked.solver_executor import StackedForward
 from raffed.core.training.network import Network, reestimated
-from raffed.models import build
 from raffed.models.net import Net
 from tests.tiny import clients, network, same_bits
 
@@ -92,31 +91,6 @@ def test_reestimated_statistics_are_the_exact_mean_and_the_size_weighted_mean_of
     torch.testing.assert_close(found["body.norm.running_var"].double(), variance, rtol=1e-4, atol=1e-5)
 
 
-def test_reestimation_forgets_the_old_statistics_even_if_they_are_nan_and_keeps_the_weights() -> None:
-    net = network(norm=True)
-    state = random_state(net, 1)
-    broken = State(state.w, state.b * float("nan"))
-    assert same_bits(reestimated(net, broken, X, 7), reestimated(net, state, X, 7))
-    assert same_bits(reestimated(net, state, X, 7).w, state.w)
-
-
-def test_reestimation_draws_no_random_number_even_with_dropout_and_leaves_training_mode_on() -> None:
-    net = network(norm=True, dropout=0.5)
-    state, before = random_state(net, 1), torch.get_rng_state()
-    first = reestimated(net, state, X, 7)
-    assert torch.equal(torch.get_rng_state(), before)
-    assert same_bits(reestimated(net, state, X, 7), first)
-    assert all(m.training for m in net.module.modules())
-
-
-def test_a_state_holds_batchnorms_two_statistics_and_no_integer_counter() -> None:
-    """docs/papers/baselines.md G7: counters are neither sent nor averaged."""
-    net = Network(build("resnet8", (1, 8, 8), 10, 0))
-    assert {n.rpartition(".")[2] for n in net.initial.b.names} == {"running_mean", "running_var"}
-    assert net.initial.w.numel() == 77_754
-    assert net.initial.b.numel() == 672
-
-
 def test_chunks_cover_a_set_in_order_whatever_their_size() -> None:
     net, y = network(), torch.arange(len(X))
     for size in (1, 10, 35, 500):
@@ -150,18 +124,3 @@ def test_layers_that_share_a_weight_share_it_under_any_state() -> None:
     )
     net.load(state)
     torch.testing.assert_close(net.forward(x, torch.zeros(5, dtype=torch.int64)).z, z)
-
-
-def test_a_server_s_batches_are_arranged_however_their_images_lie() -> None:
-    """A rule that takes rows of a set gets them channels first; bits are those of the fast format."""
-    net = Network(build("lenet", (3, 32, 32), 10, 0))
-    images = torch.randn(8, 3, 32, 32, generator=torch.Generator().manual_seed(3))
-    rows = net.arranged(images)[torch.tensor([1, 5, 2, 7])]
-    found = []
-    for x in (rows.contiguous(), net.arranged(rows)):
-        live = {name: t.clone().requires_grad_() for name, t in net.initial.w.tensors.items()}
-        logits, _ = net.differentiable(State(Params(live), net.initial.b), x)
-        found.append(
-            Params(dict(zip(live, torch.autograd.grad(logits.sum(), list(live.values())), strict=True)))
-        )
-    assert same_bits(*found)

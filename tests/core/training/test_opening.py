@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Gradient, Opening
 from raffed.core.method import Method
-from raffed.core.params import Params, State
+from raffed.core.params import State
 from raffed.core.round import between_rounds
 from raffed.core.training.session import Participant
 from raffed.methods.fedavg import fedavg
@@ -49,17 +48,6 @@ class Steps(Opening):
 
 def method(opening: Opening, **more: Any) -> Method:
     return Method("Opened", opening=opening, **more)
-
-
-@pytest.mark.parametrize("norm", [False, True])
-@pytest.mark.parametrize("cohort", [False, True])
-def test_an_opening_that_does_nothing_changes_no_bit(norm: bool, cohort: bool) -> None:
-    mine, plain = (
-        Tiny(one, net=network(norm), cohort=cohort).run(3, [0, 1, 2, 3])
-        for one in (method(Opening()), fedavg())
-    )
-    assert same_bits(mine.server, plain.server)
-    assert [one.loss for one in mine.last.values()] == [one.loss for one in plain.last.values()]
 
 
 def test_training_begins_with_what_the_opening_returns() -> None:
@@ -104,48 +92,3 @@ def test_its_steps_are_not_those_of_the_passes_and_its_samples_are_a_stream_of_i
     assert same_bits(mine.server, plain.server)
     assert [one.steps for one in mine.last.values()] == [one.steps for one in plain.last.values()]
     assert not same_bits(Tiny(method(Steps())).run(3).server, plain.server)
-
-
-def test_a_last_batch_of_one_sample_is_left_out_with_batchnorm() -> None:
-    """9 samples in batches of 4: BatchNorm cannot normalise the last one."""
-    share = 0.9  # of the 10 samples of client 1
-    done = Tiny(method(Steps(share=share)), net=network(norm=True)).visit(1)
-    assert all(bool(t.isfinite().all()) for t in done.trained.w.tensors.values())
-
-
-HEAD = ("head.weight", "head.bias")
-
-
-class HeadOnly(Steps):
-    """Moves the head alone, and says so or does not."""
-
-    said: bool = True
-
-    def slopes(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        return HEAD if self.said else names
-
-    def loss(self, f: Forward, k: Context) -> Tensor:
-        return k.ce(f)
-
-    def step(self, carried: State, gradient: Gradient, k: Context) -> State:
-        slope, b = gradient(carried, 0)
-        moved = {n: carried.w[n] - self.rate * slope[n] for n in HEAD}
-        return State(Params({**carried.w.tensors, **moved}), b)
-
-
-@pytest.mark.parametrize("clip_norm", [None, 0.1])
-@pytest.mark.parametrize("cohort", [False, True])
-def test_gradients_that_are_not_used_are_left_out_with_the_same_bits(
-    cohort: bool, clip_norm: float | None
-) -> None:
-    """Also where the whole gradient's norm is clipped, which needs all of it."""
-    said, silent = (
-        Tiny(
-            method(HeadOnly(said=said)),
-            net=network(norm=True),
-            local=replace(PLAIN, clip_norm=clip_norm),
-            cohort=cohort,
-        ).run(2, [0, 1, 2, 3])
-        for said in (True, False)
-    )
-    assert same_bits(said.everything(), silent.everything())

@@ -7,9 +7,7 @@ momentum, which is torch's fused kernel: it rounds once where the other form rou
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +15,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import raffed
 from raffed.core.context import Forward
 from raffed.core.training.optimizers import make_optimizer
 from raffed.core.training.task import Solver
@@ -130,24 +127,6 @@ def ce(f: Forward, step: int) -> Tensor:
 
 
 @over_cases
-def test_the_training_loop_is_a_loop_with_torchs_optimiser(case: str) -> None:
-    name, args, kind, given = CASES[case]
-    momentum = given.get("momentum", 0.0) if name == "sgd" else 0.0
-    net, reference = network(), module()
-    rates = [0.02, 0.01, 0.03, 0.0]
-    solver = Solver(0.0, momentum, 0.01, optimizer=make_optimizer(name, args, momentum))
-    done = sgd(net, net.initial, ce, DATA, BATCHES, solver, rates=rates)
-    optimiser = kind(reference.parameters(), lr=1.0, weight_decay=0.01, foreach=False, **given)
-    for rate, index in zip(rates, BATCHES, strict=True):
-        optimiser.param_groups[0]["lr"] = rate
-        optimiser.zero_grad()
-        F.cross_entropy(reference(DATA.x[index])[0], DATA.y[index]).backward()
-        optimiser.step()
-    for key, p in reference.named_parameters():
-        torch.testing.assert_close(done.state.w[key], p.detach(), rtol=1e-6, atol=1e-6)
-
-
-@over_cases
 def test_two_phases_with_a_kept_state_are_one_long_phase(case: str) -> None:
     """Bit for bit: nothing but the moments and the number of steps is remembered."""
     name, args, _, given = CASES[case]
@@ -174,24 +153,3 @@ def test_a_value_clip_is_torchs_and_comes_before_the_norm() -> None:
     for key, p in reference.named_parameters():
         assert p.grad is not None
         torch.testing.assert_close(free.state.w[key], p.detach() - p.grad, rtol=1e-6, atol=1e-7)
-
-
-# Two servers distil by torch's Adam, an attack searches by its L-BFGS, and authors' engines have optimisers.
-# No client of raffed's trains so.
-ELSEWHERE = {"adopted/driver.py", "attacks/leakage.py", "methods/feddf.py", "methods/fedic.py"}
-
-
-def test_torch_optim_is_imported_nowhere_in_raffed_and_used_by_no_client() -> None:
-    root, imported, used = Path(raffed.__file__).parent, set(), set()
-    for path in sorted(root.rglob("*.py")):
-        name = path.relative_to(root).as_posix()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                imported |= {name for one in node.names if one.name.startswith("torch.optim")}
-            if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("torch."):
-                of_torch = {f"{node.module}.{one.name}" for one in node.names}
-                imported |= {name for one in of_torch if one.startswith("torch.optim")}
-            if isinstance(node, ast.Attribute) and ast.unparse(node) == "torch.optim":
-                used.add(name)
-    assert not imported
-    assert used == ELSEWHERE

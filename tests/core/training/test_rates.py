@@ -18,11 +18,11 @@ from raffed.core.ingredients import Gradient, LocalSolver
 from raffed.core.method import Method
 from raffed.core.params import State
 from raffed.core.parts import Pass
-from raffed.core.training.rates import RoundRates, same_rates, schedule_of
+from raffed.core.training.rates import RoundRates, schedule_of
 from raffed.core.training.session import ClientClock, Participant
 from raffed.errors import UnknownNameError, UsageError
 from raffed.methods import build_method
-from tests.tiny import PLAIN, Tiny, network, same_bits
+from tests.tiny import PLAIN, Tiny, network
 
 T, ETA = 12, 0.3
 Theirs = Callable[[torch.optim.Optimizer], lr_scheduler.LRScheduler]
@@ -92,30 +92,11 @@ def test_during_the_warm_up_a_schedule_by_steps_or_epochs_stands_at_its_beginnin
     assert found == pytest.approx([ETA / 2] * 3 + [ETA] * 3 + list(torchs(theirs)), rel=1e-9)
 
 
-def test_a_local_step_schedule_begins_anew_in_every_round() -> None:
-    local = Local(lr=ETA, schedule="polynomial", schedule_by="local_step")
-    for round in (0, 5):
-        assert RoundRates(local, round, T).of_steps(0, 4, 4, 2) == pytest.approx(
-            [ETA, ETA * 3 / 4, ETA / 2, ETA / 4]
-        )
-
-
 def test_a_schedule_by_epochs_counts_a_client_s_epochs_over_the_run() -> None:
     """2 epochs of 3 steps a round: rounds 0 and 1 hold epochs 0, 1 and 2, 3."""
     local = Local(lr=1.0, schedule="exponential", schedule_args={"gamma": 0.5}, schedule_by="epoch")
     assert RoundRates(local, 0, T).of_steps(0, 6, 6, 3) == [1.0] * 3 + [0.5] * 3
     assert RoundRates(local, 1, T).of_steps(0, 6, 6, 3) == [0.25] * 3 + [0.125] * 3
-
-
-@pytest.mark.parametrize("case", TORCH)
-def test_only_cosine_and_polynomial_depend_on_how_many_rounds_there_are(case: str) -> None:
-    name, args, _ = TORCH[case]
-    local = Local(schedule=name, schedule_args=args)
-    ends = name in ("cosine", "polynomial")
-    assert same_rates(local, T, 2 * T) == (not ends)
-    if name != "constant":
-        assert same_rates(replace(local, schedule_by="step"), T, 2 * T) == (not ends)
-        assert same_rates(replace(local, schedule_by="local_step"), T, 2 * T)
 
 
 def test_the_passes_of_a_round_share_one_clock() -> None:
@@ -143,12 +124,6 @@ def halving_by_epochs(
     return found
 
 
-def test_an_epoch_is_a_pass_over_the_data_also_where_the_least_number_of_steps_is_larger() -> None:
-    """8 samples in batches of 4, and at least 6 steps a round: each round holds 3 epochs of 2 steps."""
-    found = halving_by_epochs(build_method("fedavg"), 8, (0, 1), min_steps=6)
-    assert found == [0.5**epoch for epoch in range(6) for _ in range(2)]
-
-
 def test_the_epochs_of_a_solver_are_those_of_its_mini_batches() -> None:
     """A step of 2 batches: 16 samples in batches of 4 are 2 steps an epoch, so each round is one epoch."""
 
@@ -164,17 +139,6 @@ def test_the_epochs_of_a_solver_are_those_of_its_mini_batches() -> None:
     assert halving_by_epochs(Method("Pairs", solver=Pairs()), 16, (0, 1, 2)) == [1, 1, 0.5, 0.5, 0.25, 0.25]
 
 
-def test_each_pass_counts_the_batches_that_it_takes_from_the_data() -> None:
-    """9 samples in batches of 4: the head's epoch has 3 steps, and the body's 2, without the last sample."""
-    passes = Pass("head", 1), Pass("body", 2, keep_singleton_batch=False)
-    method = Method("Passes", passes=passes)
-    assert halving_by_epochs(method, 9, (0, 1), norm=True) == [1.0] * 3 + [0.125] * 3
-    assert halving_by_epochs(Method("Turned", passes=passes[::-1]), 9, (0, 1), norm=True) == [
-        *[1.0, 1.0, 0.5, 0.5],
-        *[0.125, 0.125, 0.0625, 0.0625],
-    ]
-
-
 def test_a_straggler_has_the_first_rates_of_its_whole_round() -> None:
     method, local = (
         build_method("fedavg"),
@@ -184,16 +148,6 @@ def test_a_straggler_has_the_first_rates_of_its_whole_round() -> None:
     late = Participant(0, None, tiny.data[0], completed_fraction=0.5)
     assert ClientClock.of(method, tiny.session, 0, late).rates(0, 1) == [1.0]
     assert ClientClock.of(method, tiny.session, 0, late).rates(0, 2) == [1.0, 0.5]
-
-
-def test_two_rounds_whose_rate_is_halved_are_two_runs_at_their_rates() -> None:
-    """The second round of a schedule is a round at half the rate from the same state."""
-    local = replace(PLAIN, schedule="exponential", schedule_args={"gamma": 0.5})
-    scheduled = Tiny(build_method("fedavg"), local=local).run(2, [0, 1, 2, 3])
-    plain = Tiny(build_method("fedavg")).run(1, [0, 1, 2, 3])
-    plain.local = replace(PLAIN, lr=PLAIN.lr / 2)
-    plain.arrange()
-    assert same_bits(scheduled.server, plain.run(1, [0, 1, 2, 3]).server)
 
 
 def test_scaffold_divides_by_the_sum_of_the_rates_as_they_were_used() -> None:

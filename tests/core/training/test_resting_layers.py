@@ -20,7 +20,7 @@ from raffed.core.training.session import one_by_one
 from raffed.core.training.sgd import batch_stream
 from raffed.core.training.task import ClientTask, Solver, TrainingPhase
 from raffed.models import build
-from tests.tiny import clients, module, network, same_bits, sgd
+from tests.tiny import clients, network, sgd
 
 SOLVER = Solver(0.1, 0.9, 1e-3)
 
@@ -55,47 +55,6 @@ def test_a_resting_layer_applied_once_gives_what_it_gives_applied_in_every_step(
     torch.testing.assert_close(once.state.w.flat, every.state.w.flat, rtol=1e-6, atol=1e-7)
     assert once.loss == pytest.approx(every.loss, rel=1e-6)
     assert not torch.equal(once.state.w.flat, net.initial.w.flat)
-
-
-@pytest.mark.parametrize(("epochs", "augmented", "passes"), [(3, False, 1), (1, False, 1), (3, True, 3)])
-def test_every_image_passes_the_resting_layers_once(epochs: int, augmented: bool, passes: int) -> None:
-    made, seen = module(), 0
-
-    def count(_: object, inputs: tuple[Tensor, ...], __: Tensor) -> None:
-        nonlocal seen
-        seen += len(inputs[0])
-
-    made.body.register_forward_hook(count)
-    net, data = Network(made), clients()[0]
-    augment = (lambda x: x) if augmented else None
-    sgd(net, net.initial, ce, data, batches(data.n, epochs), SOLVER, part="head", augment=augment)
-    assert seen == passes * data.n
-
-
-def test_a_resting_body_without_batch_norm_drops_nothing_either() -> None:
-    net, data = Network(module(dropout=0.5)), clients()[0]
-    made = []
-    for seed in (1, 2):
-        net.noise.generator = torch.Generator().manual_seed(seed)
-        made.append(
-            sgd(
-                net, net.initial, ce, data, batches(data.n, 2), SOLVER, part="head", augment=lambda x: x
-            ).state.w
-        )
-    assert same_bits(*made)
-    net.leaves("all")
-    moved = [sgd(net, net.initial, ce, data, batches(data.n, 1), SOLVER).state.w for _ in range(2)]
-    assert not same_bits(*moved)  # its own stream goes on
-
-
-def test_another_stretch_over_the_body_is_not_given_what_it_was() -> None:
-    """FedRep's order: head, then body, then head on the new body."""
-    net, data = network(), clients()[0]
-    state = sgd(net, net.initial, ce, data, batches(data.n, 2), SOLVER, part="head").state
-    state = sgd(net, state, ce, data, batches(data.n, 2), SOLVER, part="body").state
-    once = sgd(net, state, ce, data, batches(data.n, 2), SOLVER, part="head").state
-    every = sgd(net, state, ce, data, batches(data.n, 2), SOLVER, part="head", augment=lambda x: x).state
-    torch.testing.assert_close(once.w.flat, every.w.flat, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("part", ["head", "top"])

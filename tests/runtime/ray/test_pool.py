@@ -7,16 +7,12 @@ from typing import Any
 
 import pytest
 
-import raffed
-from raffed.errors import ActorsLostError, ActorStartError
+from raffed.errors import ActorStartError
 from raffed.results.runfile import read_run
-from raffed.runtime.ray.node_sums import groups_by_node
 from raffed.runtime.ray.transport import CallId, RayCallId
 from tests.runtime.conftest import by_every_carrier, on, small
 from tests.runtime.odd_actors import (
     BrokenActor,
-    BrokenDriver,
-    CrampedActor,
     FarActor,
     HungryActor,
     JudgedActor,
@@ -86,25 +82,6 @@ def test_an_actor_that_cannot_start_is_not_started_again_and_its_error_is_told(t
     assert (tmp_path / "starts").read_text() == "1\n"
 
 
-def test_a_driver_that_cannot_start_is_not_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("raffed.runtime.ray.launch.Driver", BrokenDriver)
-    with pytest.raises(
-        ActorStartError, match=r"driver actor could not start: ModuleNotFoundError: No module named .raffed.;"
-    ):
-        raffed.run(TWO, tmp_path / "run")
-
-
-@pytest.mark.more
-def test_an_actor_that_runs_out_of_memory_while_it_loads_is_done_without(
-    reference: Hashes, tmp_path: Path
-) -> None:
-    about = conducted(TWO, tmp_path / "run", CrampedActor)
-    assert about["hashes"] == reference["scamap"]
-    assert (about["placement"]["retired"], about["placement"]["restarts"]) == ([0], 0)
-
-
 @pytest.mark.more
 @by_every_carrier("socket")
 def test_clients_of_a_lost_actor_for_whose_replacement_there_is_no_room_move_to_the_others(
@@ -123,28 +100,4 @@ def test_clients_of_a_lost_actor_for_whose_replacement_there_is_no_room_move_to_
     assert "no node has room for another one; its clients move to the other 1" in caplog.text
 
 
-@pytest.mark.more
-@by_every_carrier("socket")
-def test_without_another_actor_memory_that_runs_out_ends_the_run_resumably(
-    carrier: str, reference: Hashes, tmp_path: Path
-) -> None:
-    with pytest.raises(
-        ActorsLostError, match=r"ran out of memory, and no actor is left\. .*CUDA out of memory.*fewer actors"
-    ):
-        conducted(on(small(), execution="ray", actors=1), tmp_path / "run", HungryActor, actors=1)
-    assert raffed.resume(tmp_path / "run", runtime=small().runtime).hashes == reference["scamap"]
-
-
-NODES = {0: "here", 1: "here", 2: "a", 3: "b", 4: "a", 5: "c"}
 EACH: list[CallId[Any]] = [RayCallId(actor, None) for actor in range(6)]
-BY_SOCKET_OR_UNKNOWN: list[CallId[Any]] = [CallId(2), *(RayCallId(actor, None) for actor in (4, 9, 8))]
-
-
-@pytest.mark.parametrize(
-    ("calls", "nodes", "groups"), [(EACH, NODES, [[2, 4]]), (BY_SOCKET_OR_UNKNOWN, NODES, []), (EACH, {}, [])]
-)
-def test_two_actors_of_another_node_are_a_group_and_neither_single_ones_nor_the_drivers_neighbours(
-    calls: list[CallId[Any]], nodes: dict[int, str], groups: list[list[int]]
-) -> None:
-    found = groups_by_node(calls, nodes, "here")
-    assert [[one.actor for one in group] for group in found] == groups

@@ -7,21 +7,14 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from types import SimpleNamespace
 
 import pytest
 import ray
 
 from raffed.errors import UsageError
-from raffed.runtime.ray import own_ray, session
+from raffed.runtime.ray import session
 from raffed.runtime.ray.own_ray import OwnRay
 from raffed.runtime.ray.session import RaySession, check_answers
-
-
-@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:-1", ":6379", "ray://", "127.0.0.1:6379/x"])
-def test_what_is_no_address_is_refused_with_what_can_be_given(address: str) -> None:
-    with pytest.raises(UsageError, match="must be auto, local, HOST:PORT"):
-        check_answers(address)
 
 
 @pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "[::1]:{}", "a..b:{}"])
@@ -91,31 +84,6 @@ def test_a_ray_that_does_not_come_up_in_time_is_an_error(
 
 
 @pytest.mark.parametrize(
-    ("address", "told"),
-    [
-        ("head:6379", r"^--address head:6379: too few of something and a second line; .*HOST:6379"),
-        (None, r"^Ray could not start: too few of something [^\n]*doctor --ray"),
-    ],
-    ids=["a cluster", "an own Ray"],
-)
-def test_what_ray_itself_says_is_told_in_one_line_with_where_to_look(
-    address: str | None, told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def init(**options: object) -> None:
-        raise RuntimeError("too few of something\nand a second line")
-
-    monkeypatch.setattr(ray, "init", init)
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray, "shutdown", lambda: None)
-    monkeypatch.setattr(own_ray, "_read_again", lambda: None)
-    monkeypatch.setattr(session, "found", lambda address: address)
-    # A start that fails leaves no Ray in `up`, where that of another test may stand
-    monkeypatch.setattr(OwnRay, "up", OwnRay.up)
-    with RaySession(address) as began, pytest.raises(UsageError, match=told):
-        began.wait()
-
-
-@pytest.mark.parametrize(
     ("address", "job", "wanted"),
     [
         (None, False, "own"),
@@ -148,24 +116,6 @@ def test_which_ray_is_started_or_joined_whatever_ray_address_says(
         began.wait()
     assert asked == [wanted]
     assert ("Ray job" in caplog.text) == (job and address is None)
-
-
-@pytest.mark.parametrize("address", [None, "auto", "local", "10.0.0.1:6379", "head:6379", "other:6379"])
-def test_an_address_beside_a_ray_that_is_up_is_refused_unless_it_is_that_ray_s(
-    address: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The Ray at 10.0.0.1 was joined by this process as head:6379, as in a comparison of several runs."""
-    up = SimpleNamespace(gcs_address="10.0.0.1:6379")
-    monkeypatch.setattr(ray, "is_initialized", lambda: True)
-    monkeypatch.setattr(ray, "get_runtime_context", lambda: up)
-    monkeypatch.setattr(session, "_JOINED", {"head:6379"})
-    told = "--address other:6379: this process is connected to the Ray at 10.0.0.1:6379 already"
-    wrong = address == "other:6379"
-    with (
-        RaySession(address) as began,
-        pytest.raises(UsageError, match=told) if wrong else contextlib.nullcontext(),
-    ):
-        began.wait()
 
 
 def test_whoever_has_started_ray_ends_it_in_the_thread_that_started_it(

@@ -13,15 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import ray
-import torch
 
 from raffed.core.params import Params
 from raffed.errors import BoundaryError, NumericsError
 from raffed.runtime.ray.serving import RemoteError
-from raffed.runtime.ray.transport import Call, RayCalls, Shared, SocketCalls, Transport, opened
+from raffed.runtime.ray.transport import Call, RayCalls, SocketCalls, Transport, opened
 from tests.runtime.ray.echo_actor import ACTOR
 from tests.runtime.ray.private_record import Secret
 
@@ -61,22 +59,6 @@ def answer(transport: Transport, actor: int, name: str, *arguments: Any) -> Any:
     return outcome()
 
 
-def test_answers_belong_to_their_calls_in_whatever_order_they_are_waited_for(transport: Transport) -> None:
-    calls = [transport.call(i % 2, Call[int]("echo", (i,))) for i in range(8)]
-    for sent, call in reversed(list(enumerate(calls))):
-        came, outcome = transport.first([call])
-        assert came is call
-        assert outcome() == sent
-
-
-@pytest.mark.parametrize("dtype", ["float16", "int64", "bool"])
-def test_arrays_arrive_with_their_bits_at_both_ends(transport: Transport, dtype: str) -> None:
-    bits = np.random.default_rng(0).integers(0, 256, 400_000, dtype=np.uint8)
-    sent = (bits % 2 if dtype == "bool" else bits).view(dtype)
-    back = answer(transport, 0, "echo", sent)
-    assert (back.dtype, back.tobytes()) == (sent.dtype, sent.tobytes())
-
-
 def test_messages_larger_than_any_buffer_of_the_system_pass_each_other(transport: Transport) -> None:
     """The actor sends 8 MB while 8 MB are sent to it. If one waited for the other to read first, both would
     wait for ever.
@@ -84,14 +66,6 @@ def test_messages_larger_than_any_buffer_of_the_system_pass_each_other(transport
     block = b"x" * 8_000_000
     calls = [transport.call(0, Call[bytes]("echo", (block,))) for _ in range(4)]
     assert all(transport.first([call])[1]() == block for call in calls)
-
-
-def test_a_shared_argument_arrives_as_its_value_at_every_actor(transport: Transport) -> None:
-    w = Params({"w": torch.arange(100_000.0)}).clone()
-    for small_enough in (False, True):
-        sent = Shared(w, small=small_enough)
-        calls = [transport.call(i % 2, Call[Params]("echo", (sent,))) for i in range(4)]
-        assert all(torch.equal(transport.first([call])[1]()["w"], w["w"]) for call in calls)
 
 
 def test_an_error_is_raised_here_as_it_was_there_with_its_traceback_as_the_cause(
@@ -103,17 +77,6 @@ def test_an_error_is_raised_here_as_it_was_there_with_its_traceback_as_the_cause
     assert isinstance(caught.value.__cause__, RemoteError)
     assert "in diverge" in str(caught.value.__cause__)
     assert answer(transport, 0, "echo", 1) == 1  # the actor goes on
-
-
-@pytest.mark.parametrize(
-    ("name", "words"), [("object", "StubbornError: no"), ("complain", "ParticularError: a knot")]
-)
-def test_an_error_that_cannot_be_sent_is_reported_in_words(
-    name: str, words: str, transport: Transport
-) -> None:
-    with pytest.raises(RemoteError, match=words) as caught:
-        answer(transport, 0, name)
-    assert f"in {name}" in str(caught.value.__cause__)
 
 
 def test_private_state_is_not_sent(transport: Transport) -> None:
@@ -194,12 +157,6 @@ def test_without_shared_memory_only_small_broadcasts_go_by_socket(
     made = opened(RayCalls({}), near=(), far=(), size=size)
     assert type(made) is kind
     made.close()
-
-
-def test_an_actor_that_is_dead_before_it_is_connected_to_is_left_to_ray() -> None:
-    actor = ACTOR.remote()
-    ray.kill(actor, no_restart=True)
-    assert not SocketCalls(RayCalls({0: actor}), [0]).reaches(0)
 
 
 @pytest.mark.parametrize("below", ["", f"{'x' * 60}/{'y' * 60}"], ids=["a short folder", "a deep folder"])
