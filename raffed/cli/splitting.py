@@ -52,7 +52,7 @@ def splits(
         download: Download missing data files.
         draw: File for a drawing of the split: png, svg or pdf.
         save: File to save the split in, for --split file:PATH.
-        export_to (--export KIND:PLACE): Write the samples for pfllib:DIR, flwr:DIR or csv:FILE.csv.
+        export_to (--export KIND:PLACE): Write the samples for pfllib:DIR or flwr:DIR.
     """
     if split is None:
         if draw or save or export_to:

@@ -34,8 +34,6 @@ def cache_folder() -> Path:
         return Path(given).expanduser()
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "raffed"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", str(Path.home()))) / "raffed" / "cache"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raffed"
 
 
@@ -105,17 +103,15 @@ class ArrayCache:
         """
         sha256 = stored.sha256()
         target = self.file_of(sha256)
-        if self.holds(sha256) and (not stored.facts or _about(target)["facts"] == _as_json(stored.facts)):
+        if self.holds(sha256) and (not stored.facts or _about(target)["facts"] == stored.facts):
             return sha256
         try:
             target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if os.name == "posix":
-                if self.folder.stat().st_uid != os.getuid():
-                    raise DataFileError(
-                        f"the cache {self.folder} belongs to another user; set {FOLDER} to a folder of "
-                        f"your own"
-                    )
-                self.folder.chmod(0o700)
+            if self.folder.stat().st_uid != os.getuid():
+                raise DataFileError(
+                    f"the cache {self.folder} belongs to another user; set {FOLDER} to a folder of your own"
+                )
+            self.folder.chmod(0o700)
             _write(target, stored)
         except OSError as error:
             raise DataFileError(
@@ -186,11 +182,6 @@ def _about(file: Path) -> dict[str, Any]:
             return {key: about[key] for key in ("name", "source", "words", "facts")}
     except (*_DAMAGED, TypeError) as error:
         raise _damaged(file) from error
-
-
-def _as_json(facts: Mapping[str, Any]) -> Any:
-    """Return facts as they come back from a file."""
-    return json.loads(json.dumps(dict(facts)))
 
 
 def _write(target: Path, stored: StoredArrays) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +19,7 @@ from raffed.data.importers.imported import DataFacts, Imported
 from raffed.data.importers.pfllib import import_pfllib
 from raffed.data.importers.reference import import_flwr, import_hf, import_reference
 from raffed.data.importers.tables import import_table
-from raffed.data.importers.values import check_unmasked
+from raffed.data.importers.values import as_array
 from raffed.data.preparation import Transform, transform_from, transform_in, transform_text
 from raffed.data.randomness import stream
 from raffed.errors import UsageError, check_range
@@ -31,6 +30,7 @@ from raffed.errors import UsageError, check_range
 Given = npt.ArrayLike
 FEW = 4  # images with at most so many channels may have them on the last axis
 MOST = 2**62  # natural clients have smaller numbers
+ARRAYS = ("x", "y", "x_test", "y_test", "clients", "test_clients")  # of a data set
 
 
 def inputs(where: str, given: Given, max_value: int) -> InputArray:
@@ -41,7 +41,7 @@ def inputs(where: str, given: Given, max_value: int) -> InputArray:
         given: The inputs.
         max_value: The largest value that uint8 may have.
     """
-    x = _array(where, given)
+    x = as_array(where, given)
     if x.ndim < 2 or 0 in x.shape[1:]:
         raise UsageError(
             f"{where} has shape {x.shape}, but must have the shape (N, ...), with N > 0 samples of one shape"
@@ -57,33 +57,25 @@ def inputs(where: str, given: Given, max_value: int) -> InputArray:
     return x.astype(np.int64, copy=False)
 
 
-def labels(where: str, given: Given, count: int) -> IntArray:
-    """Return labels of any integer type as int64 [N], one for each of `count` samples."""
-    y = _array(where, given)
+def numbers(where: str, given: Given, count: int, least: int = 0, most: int = MOST) -> IntArray:
+    """Return numbers of any integer type as int64 [N], one for each of `count` samples.
+
+    Args:
+        where: The beginning of the message of a UsageError.
+        given: Labels, or numbers of clients.
+        count: Number of samples N.
+        least, most: The range of the numbers; the last one is not allowed.
+    """
+    y = as_array(where, given)
     if y.ndim != 1 or (y.size and y.dtype.kind not in "biu"):
         raise UsageError(f"{where} is {y.dtype} {y.shape}, but must be one integer per sample, ({count},)")
     if len(y) != count:
         raise UsageError(f"{where} has {len(y)} entries, but there are {count} samples")
-    if y.size and int(y.max()) >= MOST:
-        raise UsageError(f"{where} goes from {int(y.min())} to {int(y.max())}, but must stay below 2^62")
-    return y.astype(np.int64, copy=False)
-
-
-def below(where: str, y: IntArray, num_classes: int) -> IntArray:
-    """Return the labels, all of which must be classes from 0 to num_classes - 1."""
-    if y.size and not 0 <= int(y.min()) <= int(y.max()) < num_classes:
+    if y.size and not least <= int(y.min()) <= int(y.max()) < most:
         raise UsageError(
-            f"{where} goes from {int(y.min())} to {int(y.max())}, but must stay within 0 to {num_classes - 1}"
+            f"{where} goes from {int(y.min())} to {int(y.max())}, but must stay within {least} to {most - 1}"
         )
-    return y
-
-
-def owners(where: str, given: Given, count: int, least: int = 0) -> IntArray:
-    """Return the natural client of each of `count` samples, int64 [N]; -1 for none, if `least` allows it."""
-    found = labels(where, given, count)
-    if found.size and int(found.min()) < least:
-        raise UsageError(f"{where} goes from {int(found.min())}, but must not be below {least}")
-    return found
+    return y.astype(np.int64, copy=False)
 
 
 def _pixels(where: str, x: InputArray, max_value: int) -> InputArray:
@@ -115,16 +107,7 @@ def _finite(where: str, x: InputArray) -> InputArray:
     return found
 
 
-def _array(where: str, given: Given) -> InputArray:
-    check_unmasked(where, given)
-    try:
-        return np.asarray(given)
-    except (TypeError, ValueError) as error:  # such as lists of unequal lengths, or a tensor on a GPU
-        raise UsageError(f"{where} is not a NumPy array and cannot be turned into one: {error}") from error
-
-
 P = ParamSpec("P")
-V = TypeVar("V")
 
 
 def _constructor(importer: Callable[P, Imported]) -> Callable[P, Dataset]:
@@ -221,15 +204,19 @@ class Dataset:
         x_test = (
             x[:0] if x_test is None or not np.size(x_test) else inputs(f"{label}: x_test", x_test, max_value)
         )
-        y = labels(f"{label}: y", y, len(x))
-        y_test = labels(f"{label}: y_test", [] if y_test is None else y_test, len(x_test))
+        y = numbers(f"{label}: y", y, len(x))
+        y_test = numbers(f"{label}: y_test", [] if y_test is None else y_test, len(x_test))
         classes = _class_count(label, num_classes, class_names, y, y_test)
-        _check_alike(label, x, x_test)
+        if len(x_test) and (x_test.shape[1:], x_test.dtype) != (x.shape[1:], x.dtype):
+            raise UsageError(
+                f"{label}: inputs of x_test are {x_test.dtype} {x_test.shape[1:]}, but those of x are "
+                f"{x.dtype} {x.shape[1:]}"
+            )
         values = {
             "x": x,
-            "y": below(f"{label}: y", y, classes),
+            "y": numbers(f"{label}: y", y, len(x), 0, classes),
             "x_test": x_test,
-            "y_test": below(f"{label}: y_test", y_test, classes),
+            "y_test": numbers(f"{label}: y_test", y_test, len(x_test), 0, classes),
             "clients": _owners(f"{label}: clients", clients, len(x)),
             "test_clients": _owners(f"{label}: test_clients", test_clients, len(x_test), least=-1),
             "class_names": tuple(class_names),
@@ -266,22 +253,13 @@ class Dataset:
     @classmethod
     def of(cls, found: Imported) -> Dataset:
         """Return the data set of what an importer found."""
-        return cls(
-            found.x,
-            found.y,
-            found.x_test,
-            found.y_test,
-            found.clients,
-            found.test_clients,
-            found.class_names,
-            found.name,
-            source=found.source,
-            facts=found.facts,
-        )
+        build: Callable[..., Dataset] = cls
+        about = {"class_names": found.class_names, "source": found.source, "facts": found.facts}
+        return build(**{name: getattr(found, name) for name in ARRAYS}, name=found.name, **about)
 
     def stored(self) -> StoredArrays:
         """Return the arrays and all else that decides results, as the cache holds them."""
-        held = {name: array for name, array in self._arrays().items() if array is not None}
+        held = {name: getattr(self, name) for name in ARRAYS if getattr(self, name) is not None}
         words = {
             "class_names": self.class_names,
             "numbers": (str(self.num_classes), str(self.max_value)),
@@ -296,21 +274,17 @@ class Dataset:
         classes, largest = (int(one) for one in stored.words["numbers"])
         pairs = [text.split(" ", 1) for text in stored.words["transforms"]]
         styles = {style: transform_from(text) for style, text in pairs}
-        return cls(
-            stored.arrays["x"],
-            stored.arrays["y"],
-            stored.arrays["x_test"],
-            stored.arrays["y_test"],
-            stored.arrays.get("clients"),
-            stored.arrays.get("test_clients"),
-            stored.words["class_names"],
-            stored.name,
-            transform_from(stored.words["transform"][0]),
-            stored.source,
-            classes,
-            largest,
-            {style: one for style, one in styles.items() if one is not None},
-            DataFacts.from_json(stored.facts),
+        build: Callable[..., Dataset] = cls
+        return build(
+            **stored.arrays,
+            class_names=stored.words["class_names"],
+            name=stored.name,
+            transform=transform_from(stored.words["transform"][0]),
+            source=stored.source,
+            num_classes=classes,
+            max_value=largest,
+            transforms={style: one for style, one in styles.items() if one is not None},
+            facts=DataFacts.from_json(stored.facts),
         )
 
     def reference(self) -> str:
@@ -322,16 +296,6 @@ class Dataset:
             DataFileError: The cache cannot be written.
         """
         return f"{CACHED}{ArrayCache.of_user().put(self.stored())}"
-
-    def _arrays(self) -> dict[str, InputArray | IntArray | None]:
-        return {
-            "x": self.x,
-            "y": self.y,
-            "x_test": self.x_test,
-            "y_test": self.y_test,
-            "clients": self.clients,
-            "test_clients": self.test_clients,
-        }
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -360,26 +324,6 @@ class Dataset:
             error.args = (re.sub(r"\b(class|client) (\d+)\b", named, str(error)),)
             raise
 
-    @property
-    def x_train(self) -> InputArray:
-        """Former name of `x`."""
-        return self._renamed("x_train", "x", self.x)
-
-    @property
-    def y_train(self) -> IntArray:
-        """Former name of `y`."""
-        return self._renamed("y_train", "y", self.y)
-
-    @property
-    def groups(self) -> IntArray | None:
-        """Former name of `clients`."""
-        return self._renamed("groups", "clients", self.clients)
-
-    @property
-    def test_groups(self) -> IntArray | None:
-        """Former name of `test_clients`."""
-        return self._renamed("test_groups", "test_clients", self.test_clients)
-
     def transform_in(self, style: str) -> Transform:
         """Return how the inputs are prepared in a style.
 
@@ -387,11 +331,6 @@ class Dataset:
             style: "plain", "map", "map-authors" or "fedmr".
         """
         return transform_in(style, self.transforms, self.transform)
-
-    @staticmethod
-    def _renamed(old: str, new: str, value: V) -> V:
-        warnings.warn(f"Dataset.{old} is called {new} now", DeprecationWarning, stacklevel=3)
-        return value
 
 
 def fewer(dataset: Dataset, samples: int, seed: int) -> Dataset:
@@ -431,15 +370,7 @@ def _class_count(label: str, given: int, names: tuple[str, ...], y: IntArray, y_
 
 
 def _owners(where: str, given: npt.ArrayLike | None, count: int, least: int = 0) -> IntArray | None:
-    return None if given is None else owners(where, given, count, least)
-
-
-def _check_alike(label: str, x: InputArray, x_test: InputArray) -> None:
-    if len(x_test) and (x_test.shape[1:], x_test.dtype) != (x.shape[1:], x.dtype):
-        raise UsageError(
-            f"{label}: inputs of x_test are {x_test.dtype} {x_test.shape[1:]}, but those of x are "
-            f"{x.dtype} {x.shape[1:]}"
-        )
+    return None if given is None else numbers(where, given, count, least)
 
 
 # Join a data set's training and test part to one pool, which is then divided anew.

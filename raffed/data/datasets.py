@@ -8,18 +8,19 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from raffed.data.catalogue import DATASETS
 from raffed.data.dataset import Dataset
 from raffed.data.femnist import LETTER_A, load_femnist
-from raffed.data.files import ByteArray, IntArray, check_published, data_root, read_idx
+from raffed.data.files import InputArray, IntArray, check_published, data_root, read_idx
 from raffed.data.folders import load_cinic10, load_isic, load_tiny_imagenet
 from raffed.data.own_data import checked_name, is_own, read_own
 from raffed.errors import DataFileError
 
-Part = tuple[ByteArray, IntArray]
+Part = tuple[InputArray, IntArray]
 log = logging.getLogger(__name__)
 
 
@@ -115,31 +116,24 @@ def _load_femnist(name: str, folder: Path) -> Dataset:
     """
     pool = load_femnist(folder)
     if name == "femnist":
-        return _published(name, (pool.x, pool.y), (pool.x_test, pool.y_test), pool.groups, pool.test_groups)
+        return _published(name, (pool.x, pool.y), (pool.x_test, pool.y_test), pool.clients, pool.test_clients)
     own, test = ((y >= LETTER_A) & (y < LETTER_A + 10) for y in (pool.y, pool.y_test))
     if not own.any():
         raise DataFileError(f"{folder}/FEMNIST holds none of the letters a to j")
-    writers, groups = np.unique(pool.groups[own], return_inverse=True)
+    assert pool.clients is not None
+    writers, groups = np.unique(pool.clients[own], return_inverse=True)
     labels = [y - LETTER_A for y in (pool.y[own], pool.y_test[test])]
     made = _published(name, (pool.x[own], labels[0]), (pool.x_test[test], labels[1]), groups.astype(np.int64))
-    if pool.test_groups is None:
+    if pool.test_clients is None:
         return made
-    theirs, number = pool.test_groups[test], np.full(int(pool.groups.max()) + 1, -1, dtype=np.int64)
+    theirs, number = pool.test_clients[test], np.full(int(pool.clients.max()) + 1, -1, dtype=np.int64)
     number[writers] = np.arange(len(writers))
     return replace(made, test_clients=np.where(theirs < 0, -1, number[theirs]))
 
 
-def _load_isic(name: str, folder: Path) -> Dataset:
-    train, test, centres = load_isic(folder)
-    return _published(name, train, test, centres)
-
-
-def _in_folders(load: Callable[[str, Path], tuple[Part, Part]]) -> Callable[[str, Path], Dataset]:
-    def whole(name: str, folder: Path) -> Dataset:
-        train, test = load(name, folder)
-        return _published(name, train, test)
-
-    return whole
+def _in_folders(load: Callable[[str, Path], tuple[Any, ...]]) -> Callable[[str, Path], Dataset]:
+    """Return a function that loads a data set of which `load` reads both parts, and perhaps the clients."""
+    return lambda name, folder: _published(name, *load(name, folder))
 
 
 def _load_idx(name: str, folder: Path) -> tuple[Part, Part]:
@@ -191,7 +185,7 @@ _FOLDERS: dict[str, Callable[[str, Path], Dataset]] = {
     "cinic10": _in_folders(load_cinic10),
     "femnist": _load_femnist,
     "femnist-letters": _load_femnist,
-    "isic2019": _load_isic,
+    "isic2019": _in_folders(load_isic),
     "tiny-imagenet": _in_folders(load_tiny_imagenet),
 }
 

@@ -17,44 +17,26 @@ LEAF's scripts made the files, the test rows of a writer are also the local test
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from raffed.data.dataset import Dataset
 from raffed.data.files import ByteArray, IntArray, read_npz
-from raffed.data.importers.leaf import User, read_leaf_file
-from raffed.errors import DataFileError
+from raffed.data.importers.leaf import User, read_users
+from raffed.errors import DataFileError, UsageError
 
 NUM_CLASSES = 62
 SIDE = 28
 LETTER_A = 36  # the label of the lower-case a
+Samples = tuple[ByteArray, IntArray, IntArray, list[str]]  # images, labels, writers, names of the writers
 
 
-@dataclass(frozen=True, eq=False)
-class WriterPool:
-    """The samples of all writers.
+def load_femnist(root: Path) -> Dataset:
+    """Return the samples of the writers found under `root`/FEMNIST; the writers are the natural clients.
 
-    x is uint8 [N, 1, 28, 28], y is int64 [N], and groups is int64 [N], the index of the writer. x_test and
-    y_test may have 0 rows. test_groups is int64: the same writers for the test rows, and -1 for a writer
-    without training rows. It is None where the test rows are a test set for all clients.
-    """
-
-    x: ByteArray
-    y: IntArray
-    groups: IntArray
-    x_test: ByteArray
-    y_test: IntArray
-    test_groups: IntArray | None = None
-
-
-_NO_IMAGES = np.zeros((0, 1, SIDE, SIDE), dtype=np.uint8)
-_NO_LABELS = np.zeros(0, dtype=np.int64)
-
-
-def load_femnist(root: Path) -> WriterPool:
-    """Return the writers found under `root`/FEMNIST.
+    The test rows are those of the same writers, and -1 of a writer without training rows. `test_clients` is
+    None where the test rows are a test set for all clients.
 
     Raises:
         DataFileError: The layout is missing, ambiguous or damaged.
@@ -83,7 +65,7 @@ def load_femnist(root: Path) -> WriterPool:
     return _from_folders(train_files, folder / "test", whose=False)
 
 
-def _from_folders(train_files: list[Path], test: Path, whose: bool) -> WriterPool:
+def _from_folders(train_files: list[Path], test: Path, whose: bool) -> Dataset:
     """Read LEAF's files. `whose` says whether the writers of test rows matter.
 
     They do not if no writer occurs in both parts.
@@ -91,71 +73,51 @@ def _from_folders(train_files: list[Path], test: Path, whose: bool) -> WriterPoo
     test_files = sorted(test.glob("*.json")) if train_files[0].parent.name != "all_data" else []
     x, y, groups, writers = _from_leaf(train_files)
     if not test_files:
-        return WriterPool(x, y, groups, _NO_IMAGES, _NO_LABELS)
+        return Dataset(x, y, clients=groups, num_classes=NUM_CLASSES)
     x_test, y_test, theirs, testers = _from_leaf(test_files)
     known = {writer: number for number, writer in enumerate(writers)}
     numbers = np.array([known.get(writer, -1) for writer in testers], dtype=np.int64)
     own = numbers[theirs] if whose and numbers.max() >= 0 else None
-    return WriterPool(x, y, groups, x_test, y_test, own)
+    return Dataset(x, y, x_test, y_test, groups, own, num_classes=NUM_CLASSES)
 
 
-def _from_npz(path: Path) -> WriterPool:
+def _from_npz(path: Path) -> Dataset:
     stored = read_npz(path, ("images", "labels", "writer", "writer_ids"), DataFileError)
     images = stored["images"]
-    count = len(images) if images.ndim else 0
-    if images.dtype != np.uint8 or images.shape != (count, SIDE, SIDE) or count == 0:
+    if images.dtype != np.uint8 or images.shape != (images.size // SIDE**2, SIDE, SIDE):
         raise DataFileError(
             f"{path}: images are {images.dtype} {images.shape}, but must be uint8 (N, {SIDE}, {SIDE})"
         )
-    labels = _column(path, "labels", stored["labels"], count, NUM_CLASSES)
-    writers = _column(path, "writer", stored["writer"], count, stored["writer_ids"].size)
-    return WriterPool(images[:, None].astype(np.uint8, copy=False), labels, writers, _NO_IMAGES, _NO_LABELS)
+    labels, writers = stored["labels"], stored["writer"]
+    try:
+        return Dataset(images, labels, clients=writers, name=str(path), num_classes=NUM_CLASSES)
+    except UsageError as error:
+        raise DataFileError(str(error)) from error
 
 
-def _column(path: Path, name: str, values: npt.NDArray[np.generic], count: int, limit: int) -> IntArray:
-    """Return `values` as int64 if they are a column of `count` integers in 0..limit-1."""
-    if values.dtype.kind not in "iu" or values.shape != (count,):
-        raise DataFileError(
-            f"{path}: {name} is {values.dtype} {values.shape}, but must be integers ({count},)"
-        )
-    if int(values.min()) < 0 or int(values.max()) >= limit:
-        raise DataFileError(
-            f"{path}: {name} lies in {values.min()}..{values.max()}, but must lie in 0..{limit - 1}"
-        )
-    return values.astype(np.int64)
-
-
-def _from_leaf(paths: list[Path]) -> tuple[ByteArray, IntArray, IntArray, list[str]]:
+def _from_leaf(paths: list[Path]) -> Samples:
     """Return the samples of all users in the files, and the users' ids.
 
     Users are sorted by id, so that the group numbers do not depend on the order of the files.
     """
-    users: dict[str, tuple[ByteArray, IntArray]] = {}
-    for path in paths:
-        for user, samples in read_leaf_file(path).items():
-            if user in users:
-                raise DataFileError(f"{path}: user {user!r} was already in another file")
-            users[user] = _leaf_user(path, user, samples)
-    names = sorted(user for user, (_, labels) in users.items() if len(labels))
-    if not names:
+    users = {user: _leaf_user(paths[0].parent, user, data) for user, data in read_users(paths).items()}
+    if not users:
         raise DataFileError(f"{paths[0].parent} holds no samples")
-    x = np.concatenate([users[name][0] for name in names])
-    y = np.concatenate([users[name][1] for name in names])
-    groups = np.repeat(np.arange(len(names), dtype=np.int64), [len(users[name][1]) for name in names])
-    return x, y, groups, names
+    x = np.concatenate([images for images, _ in users.values()])
+    y = np.concatenate([labels for _, labels in users.values()])
+    groups = np.repeat(np.arange(len(users), dtype=np.int64), [len(labels) for _, labels in users.values()])
+    return x, y, groups, list(users)
 
 
-def _leaf_user(path: Path, user: str, data: User) -> tuple[ByteArray, IntArray]:
+def _leaf_user(folder: Path, user: str, data: User) -> tuple[ByteArray, IntArray]:
     """Return a user's images [n, 1, 28, 28] and labels [n].
 
     In the file, x are lists of 784 values in [0, 1] and y are integers in 0..61.
     """
-    where = f"{path}: user {user!r}"
+    where = f"{folder}: user {user!r}"
     labels = data["y"]
     if not all(type(label) is int and 0 <= label < NUM_CLASSES for label in labels):
         raise DataFileError(f"{where}: y must be integers in 0..{NUM_CLASSES - 1}")
-    if not labels:
-        return _NO_IMAGES, _NO_LABELS
     try:
         values = np.array(data["x"])
     except (ValueError, OverflowError) as cause:

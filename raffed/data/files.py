@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import os
 import zipfile
-import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from raffed.budget import allow, check_file
 from raffed.data.catalogue import DataFile
-from raffed.errors import DataFileError, UsageError
+from raffed.errors import DataFileError, UsageError, check_permitted
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 IntArray = npt.NDArray[np.int64]
 ByteArray = npt.NDArray[np.uint8]
@@ -40,35 +44,48 @@ def data_root(root: str | Path | None) -> Path:
     return Path(text).expanduser()
 
 
-def read_published(root: Path, file: DataFile) -> bytes:
-    """Return the bytes of a published file after checking its md5 sum.
+def check_published(root: Path, files: Iterable[DataFile]) -> None:
+    """Raise a DataFileError unless every file exists and has the published md5 sum."""
+    for file in files:
+        _checked_bytes(root / file.path, file.md5)
 
-    If the file is missing, a ".gz" file beside it is used.
+
+def read_idx(root: Path, file: DataFile) -> ByteArray:
+    """Read a published IDX file of unsigned bytes; if it is missing, the ".gz" file beside it.
+
+    LeCun's format is 0, 0, 8, rank, then sizes as big-endian uint32.
     """
     path = root / file.path
     packed = path.with_name(path.name + ".gz")
     if not path.exists() and file.gz_md5 and packed.exists():
-        return gzip.decompress(_checked_bytes(packed, file.gz_md5))
-    return _checked_bytes(path, file.md5)
-
-
-def check_published(root: Path, files: Iterable[DataFile]) -> None:
-    """Raise a DataFileError unless every file exists and has the published md5 sum."""
-    for file in files:
-        _check_md5(root / file.path, file.md5, _md5_of_file(root / file.path, file.md5))
-
-
-def missing_file(path: Path, md5: str) -> DataFileError:
-    """Return the error for a published file that does not exist."""
-    return DataFileError(f"{path} is missing (expected md5 {md5}); {_WHERE}")
-
-
-def read_idx(root: Path, file: DataFile) -> ByteArray:
-    """Read an IDX file of unsigned bytes (LeCun's format: 0, 0, 8, rank, then sizes as big-endian uint32)."""
-    raw = read_published(root, file)
+        raw = gzip.decompress(_checked_bytes(packed, file.gz_md5))
+    else:
+        raw = _checked_bytes(path, file.md5)
     sizes = np.frombuffer(raw, dtype=">u4", count=raw[3], offset=4)
     data = np.frombuffer(raw, dtype=np.uint8, offset=4 + 4 * raw[3])
     return data.reshape([int(size) for size in sizes]).copy()  # the copy is writable, unlike the bytes
+
+
+@contextlib.contextmanager
+def reading_npz(path: Path, error: type[UsageError]) -> Iterator[None]:
+    """Refuse an npz file that claims too much memory (`raffed.budget`) before anything is unpacked.
+
+    Whatever reading the file raises inside becomes an error of the type `error`.
+    """
+    try:
+        check_file(path, error)
+        with zipfile.ZipFile(path) as archive:
+            claimed = sum(member.file_size for member in archive.infolist())
+        allow(claimed, f"{path}, unpacked,", error)
+        yield
+    except FileNotFoundError as cause:
+        raise error(f"{path} is missing") from cause
+    except UsageError:
+        raise
+    except Exception as cause:  # numpy reads headers with Python's parser, which raises errors of many types
+        check_permitted(path, cause)
+        reason = str(cause).partition("\n")[0]
+        raise error(f"{path} cannot be read as an npz file: {type(cause).__name__}: {reason}") from cause
 
 
 def read_npz(
@@ -76,61 +93,47 @@ def read_npz(
 ) -> dict[str, npt.NDArray[np.generic]]:
     """Read the named arrays, and those optional ones that exist, of an npz file that anyone may have made.
 
-    Pickles are refused. A file that claims too much memory (`raffed.budget`) is refused before anything is
-    unpacked. All refusals raise `error`.
+    Pickles are refused, as `reading_npz` says. All refusals raise `error`.
     """
+    with reading_npz(path, error), np.load(path, allow_pickle=False) as stored:
+        absent = sorted(set(names) - set(stored.files))
+        if absent:
+            raise error(
+                f"{path} lacks the arrays {', '.join(absent)}; it holds {', '.join(stored.files[:12])}"
+            )
+        found = [*names, *(name for name in optional if name in stored.files)]
+        return {name: np.asarray(stored[name]) for name in found}
+
+
+@contextlib.contextmanager
+def reading_image(path: Path) -> Iterator[Image.Image]:
+    """Open an image file. What is no image, or is damaged, becomes a DataFileError that names the file."""
+    from PIL import Image, UnidentifiedImageError
+
     try:
-        check_file(path, error)
-        with zipfile.ZipFile(path) as archive:
-            claimed = sum(member.file_size for member in archive.infolist())
-        allow(claimed, f"{path}, unpacked,", error)
-        with np.load(path, allow_pickle=False) as stored:
-            absent = sorted(set(names) - set(stored.files))
-            if absent:
-                raise error(
-                    f"{path} lacks the arrays {', '.join(absent)}; it holds {', '.join(stored.files[:12])}"
-                )
-            found = [*names, *(name for name in optional if name in stored.files)]
-            return {name: np.asarray(stored[name]) for name in found}
-    except FileNotFoundError as cause:
-        raise error(f"{path} is missing") from cause
-    except UsageError:
+        with Image.open(path, formats=FORMATS) as file:
+            yield file
+    except DataFileError:
         raise
-    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, MemoryError, NotImplementedError) as cause:
-        raise error(f"{path} cannot be read as an npz file: {cause}") from cause
-    except (
-        Exception
-    ) as cause:  # numpy reads headers with Python's parser and tokeniser, which raise many kinds of errors
-        raise error(f"{path} is a damaged npz file: {cause}") from cause
+    except FileNotFoundError as error:
+        raise DataFileError(f"{path} is missing") from error
+    except UnidentifiedImageError as error:
+        raise DataFileError(f"{path} is not an image that can be read; remove it or convert it") from error
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise DataFileError(f"{path} is damaged or cannot be read: {error}") from error
 
 
 def _checked_bytes(path: Path, md5: str) -> bytes:
     try:
         raw = path.read_bytes()
     except FileNotFoundError as cause:
-        raise missing_file(path, md5) from cause
+        raise DataFileError(f"{path} is missing (expected md5 {md5}); {_WHERE}") from cause
     except OSError as cause:
         raise DataFileError(f"{path} cannot be read: {cause}") from cause
-    _check_md5(path, md5, hashlib.md5(raw, usedforsecurity=False).hexdigest())
-    return raw
-
-
-def _check_md5(path: Path, wanted: str, got: str) -> None:
-    if got != wanted:
+    got = hashlib.md5(raw, usedforsecurity=False).hexdigest()
+    if got != md5:
         raise DataFileError(
-            f"{path} is damaged or another file: its md5 is {got}, but that of the published file is "
-            f"{wanted}; delete it, then {_WHERE}"
+            f"{path} is damaged or another file: its md5 is {got}, but that of the published file is {md5}; "
+            f"delete it, then {_WHERE}"
         )
-
-
-def _md5_of_file(path: Path, wanted: str) -> str:
-    digest = hashlib.md5(usedforsecurity=False)
-    try:
-        with path.open("rb") as stream:
-            while block := stream.read(2**20):
-                digest.update(block)
-    except FileNotFoundError as cause:
-        raise missing_file(path, wanted) from cause
-    except OSError as cause:
-        raise DataFileError(f"{path} cannot be read: {cause}") from cause
-    return digest.hexdigest()
+    return raw

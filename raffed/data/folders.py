@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from raffed.data.catalogue import DATASETS
-from raffed.data.files import FORMATS, ByteArray, IntArray
+from raffed.data.files import ByteArray, IntArray, reading_image
 from raffed.errors import DataFileError
 
 Part = tuple[ByteArray, IntArray]
@@ -80,27 +80,12 @@ def read_images(
     Raises:
         DataFileError: A file cannot be read or has another size. The message names the file.
     """
-    from PIL import Image, UnidentifiedImageError
-
     made = np.empty((len(paths), *shape), dtype=np.uint8)
 
     def read(place: int) -> None:
         path = paths[place]
-        try:
-            with Image.open(path, formats=FORMATS) as image:
-                pixels = np.asarray(image.convert("RGB"))
-        except FileNotFoundError as cause:
-            raise DataFileError(
-                f"{path} is missing (no md5 is published); unpack the published archive again"
-            ) from cause
-        except (
-            OSError,
-            UnidentifiedImageError,
-            SyntaxError,
-            ValueError,
-            Image.DecompressionBombError,
-        ) as cause:
-            raise DataFileError(f"{path} is damaged ({cause}); unpack the published archive again") from cause
+        with reading_image(path) as image:
+            pixels = np.asarray(image.convert("RGB"))
         pixels = pixels if resize is None else resize(pixels)
         if pixels.shape != (shape[1], shape[2], 3):
             got, wanted = "x".join(map(str, pixels.shape[:2])), f"{shape[1]}x{shape[2]}"
@@ -177,7 +162,7 @@ _FOLDERS = ("ISIC_2019_Training_Input_preprocessed", "ISIC_2019_Training_Input")
 Rows = list[tuple[str, int, int]]  # image, class, centre
 
 
-def load_isic(root: Path) -> tuple[tuple[ByteArray, IntArray], tuple[ByteArray, IntArray], IntArray]:
+def load_isic(name: str, root: Path) -> tuple[Part, Part, IntArray]:
     """Return (train, test, centre of every training image), with images uint8 [n, 3, 224, 224].
 
     Raises:
@@ -199,9 +184,12 @@ def load_isic(root: Path) -> tuple[tuple[ByteArray, IntArray], tuple[ByteArray, 
     rows = _checked(table)
     raw = images.name == _FOLDERS[1]
 
+    def prepared(pixels: ByteArray) -> ByteArray:
+        return centre_square(colour_constancy(shorter_side(pixels)) if raw else pixels)
+
     def part(fold: Rows) -> tuple[ByteArray, IntArray]:
         paths = [images / f"{image}.jpg" for image, _, _ in fold]
-        x = read_images(paths, (3, SIDE, SIDE), _from_raw if raw else centre_square)
+        x = read_images(paths, (3, SIDE, SIDE), prepared)
         return x, np.array([target for _, target, _ in fold], dtype=np.int64)
 
     return (
@@ -235,10 +223,6 @@ def centre_square(pixels: ByteArray) -> ByteArray:
     """Return the central 224x224 of [H, W, 3]."""
     top, left = ((side - SIDE) // 2 for side in pixels.shape[:2])
     return pixels[max(top, 0) : max(top, 0) + SIDE, max(left, 0) : max(left, 0) + SIDE]
-
-
-def _from_raw(pixels: ByteArray) -> ByteArray:
-    return centre_square(colour_constancy(shorter_side(pixels)))
 
 
 def _checked(table: Path) -> dict[str, Rows]:

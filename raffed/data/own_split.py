@@ -137,13 +137,10 @@ class OwnSplit(Split):
         with user_errors(self.function.reference):
             found = function(**supplied, **self.args)
         mark = mark_of(function, KIND, SplitMark())
-        lists = IndexLists(self.function.where, self.typed, len(pool.labels), mark.overlapping)
-        made = lists.checked(found)
+        where = f"{self.function.where}: {self.typed}"
+        made = checked_lists(found, len(pool.labels), mark.overlapping, where)
         if self.client_count not in (None, len(made)):
-            raise UsageError(
-                f"{self.function.where}: {self.typed} gave {len(made)} lists, and clients = "
-                f"{self.client_count}"
-            )
+            raise UsageError(f"{where} gave {len(made)} lists, and clients = {self.client_count}")
         return made
 
     def shrunk(self) -> Split:
@@ -169,70 +166,47 @@ def _read_only(values: IntArray) -> IntArray:
     return view
 
 
-@dataclass(frozen=True)
-class IndexLists:
-    """The check of what a function of the user's own gives as lists of indices.
+def checked_lists(found: Sequence[Sequence[int]], size: int, overlapping: bool, where: str) -> list[IntArray]:
+    """Return the lists of indices that a function of the user's own gave as arrays of int64.
 
-    Attributes:
-        where: File and line of the function.
-        typed: Its reference.
+    Args:
+        found: What it gave.
         size: Number of samples N of the pool.
         overlapping: Whether clients may share samples.
+        where: File and line of the function, and its reference.
+
+    Raises:
+        UsageError: They are not one list of existing indices for each client, a client has none or has a
+            sample twice, or two clients share a sample and may not.
     """
-
-    where: str
-    typed: str
-    size: int
-    overlapping: bool = False
-
-    def checked(self, found: Sequence[Sequence[int]]) -> list[IntArray]:
-        """Return the lists as arrays of int64.
-
-        Raises:
-            UsageError: They are not one list of existing indices for each client, a client has none or has
-                a sample twice, or two clients share a sample and may not.
-        """
-        if isinstance(found, str | bytes | Mapping) or not hasattr(found, "__len__"):
-            raise self._wrong(f"gave a {type(found).__name__}; it must give one list of indices per client")
-        if not len(found):
-            raise self._wrong("gave no client at all")
-        made = [self._indices(client, one) for client, one in enumerate(found)]
-        if not self.overlapping:
-            self._check_apart(made)
-        return made
-
-    def _indices(self, client: int, values: Sequence[int]) -> IntArray:
+    if isinstance(found, str | bytes | Mapping) or not hasattr(found, "__len__"):
+        kind = type(found).__name__
+        raise UsageError(f"{where} gave a {kind}; it must give one list of indices per client")
+    if not len(found):
+        raise UsageError(f"{where} gave no client at all")
+    lists, owner = [], np.full(size, -1, dtype=np.int64)
+    for client, values in enumerate(found):
+        gave = f"{where} gave client {client}"
         try:
             one = np.asarray(values)
         except ValueError as error:
-            raise self._wrong(f"gave client {client} a list that is not of indices") from error
+            raise UsageError(f"{gave} a list that is not of indices") from error
         if one.size == 0:
-            raise self._wrong(f"gave client {client} no sample; every client needs at least one")
+            raise UsageError(f"{gave} no sample; every client needs at least one")
         if one.ndim != 1 or one.dtype.kind not in "iu":
-            raise self._wrong(
-                f"gave client {client} {one.dtype} {one.shape}; it must be indices, integers (n,)"
-            )
-        if one.min() < 0 or one.max() >= self.size:
-            bad = int(one.min() if one.min() < 0 else one.max())
-            raise self._wrong(f"gave client {client} the index {bad}; indices are 0 to {self.size - 1}")
+            raise UsageError(f"{gave} {one.dtype} {one.shape}; it must be indices, integers (n,)")
+        if (wrong := one[(one < 0) | (one >= size)]).size:
+            raise UsageError(f"{gave} the index {wrong[0]}; indices are 0 to {size - 1}")
         if len(np.unique(one)) < len(one):
-            raise self._wrong(f"gave client {client} a sample twice")
-        return one.astype(np.int64)
-
-    def _check_apart(self, made: Sequence[IntArray]) -> None:
-        owner = np.full(self.size, -1, dtype=np.int64)
-        for client, one in enumerate(made):
-            taken = owner[one]
-            if (taken >= 0).any():
-                sample = int(one[taken >= 0][0])
-                raise self._wrong(
-                    f"gave sample {sample} to the clients {owner[sample]} and {client}; mark it with "
-                    f"@raffed.split(overlapping=True) if that is meant"
-                )
-            owner[one] = client
-
-    def _wrong(self, what: str) -> UsageError:
-        return UsageError(f"{self.where}: {self.typed} {what}")
+            raise UsageError(f"{gave} a sample twice")
+        if not overlapping and (shared := one[owner[one] >= 0]).size:
+            raise UsageError(
+                f"{where} gave sample {shared[0]} to the clients {owner[shared[0]]} and {client}; mark it "
+                f"with @raffed.split(overlapping=True) if that is meant"
+            )
+        owner[one] = client
+        lists.append(one.astype(np.int64))
+    return lists
 
 
 def own_split(typed: str, args: Mapping[str, Value]) -> Split:

@@ -52,7 +52,11 @@ def make_partition(
         >>> make_partition(parse_split("iid:5"), labels, 10, None, seed=0).num_clients
         5
     """
-    pool = LabelPool(labels, num_classes, groups, test_labels, test_groups)
+    return divided(split, LabelPool(labels, num_classes, groups, test_labels, test_groups), seed, local_test)
+
+
+def divided(split: Split, pool: LabelPool, seed: int, local_test: float | None) -> Partition:
+    """Do what `make_partition` does, with labels and natural clients in one record."""
     pool.check(seed)
     if split.brings_tests and local_test is not None:
         raise UsageError(f"{split.text} brings its own local test parts; leave local_test out")
@@ -133,40 +137,23 @@ def draw_server_holdout(labels: IntArray, num_classes: int, per_class: int, seed
 
 
 def partition_beside(
-    holdout: IntArray,
-    split: Split,
-    labels: IntArray,
-    num_classes: int,
-    groups: IntArray | None,
-    seed: int,
-    local_test: float | None = None,
-    test_labels: IntArray | None = None,
-    test_groups: IntArray | None = None,
+    holdout: IntArray, split: Split, pool: LabelPool, seed: int, local_test: float | None = None
 ) -> Partition:
-    """Apply `make_partition` to the pool without the samples `holdout`. Indices are those of the whole pool.
+    """Apply `make_partition` to a pool without the samples `holdout`. Indices are those of the whole pool.
 
     A split that stores its lists loses these samples afterwards. `recipe["reserved"]` is the number of
     samples removed.
     """
     if not len(holdout):
-        return make_partition(split, labels, num_classes, groups, seed, local_test, test_labels, test_groups)
+        return divided(split, pool, seed, local_test)
     if split.stores_lists:
-        whole = make_partition(split, labels, num_classes, groups, seed, local_test, test_labels)
-        return _without(whole, holdout)
-    rest = np.setdiff1d(np.arange(len(labels)), holdout)
-    few = make_partition(
-        split,
-        labels[rest],
-        num_classes,
-        None if groups is None else groups[rest],
-        seed,
-        local_test,
-        test_labels,
-        test_groups,
-    )
+        return _without(divided(split, pool, seed, local_test), holdout)
+    rest = np.setdiff1d(np.arange(len(pool.labels)), holdout)
+    owners = None if pool.clients is None else pool.clients[rest]
+    few = divided(split, replace(pool, labels=pool.labels[rest], clients=owners), seed, local_test)
     recipe = few.recipe | {
-        "samples": len(labels),
-        "labels_sha256": labels_sha256(labels),
+        "samples": len(pool.labels),
+        "labels_sha256": labels_sha256(pool.labels),
         "reserved": len(holdout),
     }
     test = tuple(rest[part] for part in few.test) if few.test_pool == "train" else few.test

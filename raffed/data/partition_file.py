@@ -8,7 +8,7 @@ import json
 import os
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -26,86 +26,12 @@ Stored = dict[str, npt.NDArray[np.generic]]
 
 FORMAT = 1  # all lists index the training pool
 TIMED = 2  # test parts may index the test set, and there may be stages
-_INTEGER_ROWS = ("train_lengths", "train_indices", "test_lengths", "test_indices")
 _VALIDATION_ROWS = ("val_lengths", "val_indices")
 _STAGE_ROWS = ("train_stages", "test_stages")
-_NAMES = ("num_classes", "recipe", "sha256", *_INTEGER_ROWS)
-Whole = tuple[Lists, Lists, int, Recipe, str, Stages | None, Lists]
-
-
-def hash_of_lists(
-    train: Sequence[IntArray],
-    test: Sequence[IntArray],
-    test_pool: str = "train",
-    stages: Stages | None = None,
-    val: Sequence[IntArray] = (),
-) -> str:
-    """Return the SHA-256 over each role's name, the lengths of its lists and their indices, as little-endian
-    int64.
-
-    The role `val` is left out if it is empty. Where they exist, the name of the other test pool and the order
-    and lengths of the stages follow.
-    """
-    digest = hashlib.sha256()
-    for role, parts in (("train", train), ("test", test), *([("val", val)] if val else [])):
-        digest.update(role.encode())
-        for values in (_lengths(parts), _joined(parts)):
-            digest.update(values.astype("<i8", copy=False).tobytes())
-    if test_pool != "train":
-        digest.update(f"test pool {test_pool}".encode())
-    if stages is not None:
-        digest.update(f"{stages.order} {stages.train.shape}".encode())
-        for values in (stages.train, stages.test):
-            digest.update(np.ascontiguousarray(values, dtype="<i8").tobytes())
-    return digest.hexdigest()
-
-
-def hash_of_training(train: Sequence[IntArray]) -> str:
-    """Return the SHA-256 over the lengths of the training lists and their indices, as little-endian int64."""
-    values = np.concatenate([_lengths(train), _joined(train)])
-    return hashlib.sha256(values.astype("<i8", copy=False).tobytes()).hexdigest()
-
-
-def write_partition(
-    path: Path,
-    train: Lists,
-    test: Lists,
-    val: Lists,
-    num_classes: int,
-    recipe: Recipe,
-    test_pool: str,
-    stages: Stages | None,
-) -> None:
-    """Write the file under a temporary name and rename it, so that it is complete or does not exist.
-
-    An empty `val` is not written.
-    """
-    none = np.zeros((len(train), 0), dtype=np.int64)
-    timed: Stored = {
-        "test_pool": np.asarray(test_pool),
-        "stage_order": np.asarray(ORDERS[0] if stages is None else stages.order),
-        "train_stages": none if stages is None else stages.train,
-        "test_stages": none if stages is None else stages.test,
-    }
-    plain = test_pool == "train" and stages is None
-    validation: Stored = {"val_lengths": _lengths(val), "val_indices": _joined(val)} if val else {}
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.unlink(missing_ok=True)
-    with temporary.open("xb") as target:  # creates a new file, so that a link of that name is not followed
-        arrays: Stored = {
-            "format": np.asarray(FORMAT if plain else TIMED, np.int64),
-            "num_classes": np.asarray(num_classes, np.int64),
-            "train_lengths": _lengths(train),
-            "train_indices": _joined(train),
-            "test_lengths": _lengths(test),
-            "test_indices": _joined(test),
-            "recipe": np.asarray(json.dumps(recipe, sort_keys=True)),
-            "sha256": np.asarray(hash_of_lists(train, test, test_pool, stages, val)),
-            **({} if plain else timed),
-            **validation,
-        }
-        _write_npz(target, arrays)
-    os.replace(temporary, path)
+_NAMES = (
+    *("num_classes", "recipe", "sha256"),
+    *("train_lengths", "train_indices", "test_lengths", "test_indices"),
+)
 
 
 def _write_npz(target: IO[bytes], arrays: Mapping[str, npt.NDArray[np.generic]]) -> None:
@@ -119,14 +45,10 @@ def _write_npz(target: IO[bytes], arrays: Mapping[str, npt.NDArray[np.generic]])
                 np.lib.format.write_array(member, values, allow_pickle=False)
 
 
-def read_partition(path: Path, pool_size: int | None, test_size: int | None) -> Whole:
-    """Return (train, test, num_classes, recipe, test_pool, stages, val).
-
-    Raises:
-        UsageError: The file is not a complete and possible partition.
-    """
+def read_partition(path: Path, pool_size: int | None, test_size: int | None) -> Partition:
+    """Do what `Partition.load` does."""
     try:
-        version = _one_integer(path, "format", read_npz(path, ("format",), UsageError))
+        version = int(_integers(path, "format", read_npz(path, ("format",), UsageError)))
     except UsageError as error:
         if not path.is_file():
             raise
@@ -140,54 +62,45 @@ def read_partition(path: Path, pool_size: int | None, test_size: int | None) -> 
         )
     timed = (*_STAGE_ROWS, "test_pool", "stage_order") if version == TIMED else ()
     stored = read_npz(path, (*_NAMES, *timed), UsageError, optional=_VALIDATION_ROWS)
-    num_classes = _one_integer(path, "num_classes", stored)
+    num_classes = int(_integers(path, "num_classes", stored))
     check_range(f"{path}: num_classes", num_classes, 1, 1_000_000)
-    validation = _VALIDATION_ROWS if set(_VALIDATION_ROWS) <= set(stored) else ()
-    rows = {name: _integer_row(path, name, stored) for name in (*_INTEGER_ROWS, *validation)}
-    train = _cut(path, "train", rows)
-    test = _cut(path, "test", rows)
-    val = _cut(path, "val", rows) if validation else ()
+    train, test = _lists(path, "train", stored), _lists(path, "test", stored)
+    val = _lists(path, "val", stored) if set(_VALIDATION_ROWS) <= set(stored) else ()
     recipe = _recipe(path, stored)
     test_pool = str(stored["test_pool"]) if timed else "train"
     check_choice(f"{path}: test_pool", test_pool, ("train", "test"))
-    _check_lists(path, train, test if test_pool == "train" else (), val, recipe, pool_size)
-    if len(train) != len(test):
+    if not train or len(test) != len(train) or len(val) not in (0, len(train)):
         raise UsageError(
-            f"{path}: {len(train)} train and {len(test)} test lists; there must be one of each per client"
+            f"{path}: {len(train)} train and {len(test)} test lists, {len(val)} for validation; there must "
+            "be one of each per client (validation: or none)"
         )
+    _check_lists(path, train, test if test_pool == "train" else (), val, recipe, pool_size)
     if test_pool == "test" and test_size is not None and int(_joined(test).max(initial=-1)) >= test_size:
         raise UsageError(
             f"{path}: test index {_joined(test).max()}, but the data has {test_size} test samples"
         )
     stages = _stages(path, stored, train, test) if timed else None
-    if str(stored["sha256"]) != hash_of_lists(train, test, test_pool, stages, val):
+    found = Partition(train, test, num_classes, recipe, test_pool, stages, val)
+    if str(stored["sha256"]) != found.sha256():
         raise UsageError(
             f"{path}: the index lists do not have the stored sha256; the file is damaged or edited"
         )
-    return train, test, num_classes, recipe, test_pool, stages, val
+    return found
 
 
 def _stages(path: Path, stored: Stored, train: Lists, test: Lists) -> Stages | None:
     """Return the stages, whose lengths must add up to those of the lists; None without stages."""
     order = str(stored["stage_order"])
     check_choice(f"{path}: stage_order", order, ORDERS)
-    found = []
-    for name, lists in zip(_STAGE_ROWS, (train, test), strict=True):
-        values = stored[name]
-        if values.ndim != 2 or values.dtype.kind not in "iu" or len(values) != len(lists):
-            raise UsageError(
-                f"{path}: {name} is {values.dtype} {values.shape}, but must be integers ({len(lists)}, "
-                "stages)"
-            )
-        lengths = values.astype(np.int64)
-        if lengths.size and (
-            lengths.min() < (name == "train_stages") or (lengths.sum(1) != _lengths(lists)).any()
-        ):
+    lengths = [_integers(path, name, stored, axes=2) for name in _STAGE_ROWS]
+    if lengths[0].shape != lengths[1].shape:
+        raise UsageError(f"{path}: stages {lengths[0].shape} of training and {lengths[1].shape} of tests")
+    if not lengths[0].shape[1]:
+        return None
+    for name, parts, found in zip(_STAGE_ROWS, (train, test), lengths, strict=True):
+        if found.min() < (name == "train_stages") or not np.array_equal(found.sum(1), _lengths(parts)):
             raise UsageError(f"{path}: {name} do not cut the clients' lists into stages")
-        found.append(lengths)
-    if found[0].shape != found[1].shape:
-        raise UsageError(f"{path}: {found[0].shape[1]} train and {found[1].shape[1]} test stages")
-    return Stages(found[0], found[1], order) if found[0].shape[1] else None
+    return Stages(lengths[0], lengths[1], order)
 
 
 def _lengths(parts: Sequence[IntArray]) -> IntArray:
@@ -198,25 +111,22 @@ def _joined(parts: Sequence[IntArray]) -> IntArray:
     return np.concatenate([np.zeros(0, dtype=np.int64), *parts], dtype=np.int64, casting="unsafe")
 
 
-def _one_integer(path: Path, name: str, stored: Stored) -> int:
-    value = stored[name]
-    if value.shape != () or value.dtype.kind not in "iu":
-        raise UsageError(f"{path}: {name} is {value.dtype} {value.shape}, but must be one integer")
-    return int(value)
-
-
-def _integer_row(path: Path, name: str, stored: Stored) -> IntArray:
+def _integers(path: Path, name: str, stored: Stored, axes: int = 0) -> IntArray:
+    """Return an array of the file as int64, if it holds integers from 0 and has so many axes."""
     values = stored[name]
-    if values.ndim != 1 or values.dtype.kind not in "iu":
-        raise UsageError(f"{path}: {name} is {values.dtype} {values.shape}, but must be integers in one row")
+    if values.ndim != axes or values.dtype.kind not in "iu":
+        raise UsageError(
+            f"{path}: {name} is {values.dtype} {values.shape}, but must be integers with {axes} axes"
+        )
     if values.size and not 0 <= int(values.min()) <= int(values.max()) < 2**63:
         raise UsageError(f"{path}: {name} lies in {values.min()}..{values.max()}, but must not be below 0")
     return values.astype(np.int64)
 
 
-def _cut(path: Path, role: str, rows: dict[str, IntArray]) -> Lists:
+def _lists(path: Path, role: str, stored: Stored) -> Lists:
     """Return the index lists of a role, cut from the joined indices by their lengths."""
-    lengths, indices = rows[f"{role}_lengths"].tolist(), rows[f"{role}_indices"]
+    indices = _integers(path, f"{role}_indices", stored, axes=1)
+    lengths = _integers(path, f"{role}_lengths", stored, axes=1).tolist()
     if sum(lengths) != len(indices):
         raise UsageError(
             f"{path}: {role}_lengths add up to {sum(lengths)}, but there are {len(indices)} indices"
@@ -244,15 +154,6 @@ def _again(values: IntArray) -> npt.NDArray[np.bool_]:
 def _check_lists(
     path: Path, train: Lists, test: Lists, val: Lists, recipe: Recipe, pool_size: int | None
 ) -> None:
-    if not train or len(test) not in (0, len(train)):
-        raise UsageError(
-            f"{path}: {len(train)} train and {len(test)} test lists; there must be one of each per client"
-        )
-    if val and len(val) != len(train):
-        raise UsageError(
-            f"{path}: {len(val)} validation lists for {len(train)} clients; there must be one per "
-            "client, or none"
-        )
     empty = [client for client, part in enumerate(train) if len(part) == 0]
     if empty:
         raise UsageError(f"{path}: client {empty[0]} has nothing to train on")
@@ -395,8 +296,25 @@ class Partition:
 
         Two partitions have equal hashes if and only if all clients get the same lists in the same order at
         the same times. The recipe does not count.
+
+        It is over each role's name, the lengths of its lists and their indices, as little-endian int64; the
+        role `val` is left out if it is empty. Where they exist, the name of the other test pool and the order
+        and lengths of the stages follow.
         """
-        return hash_of_lists(self.train, self.test, self.test_pool, self.stages, self.val)
+        digest = hashlib.sha256()
+        roles = {"train": self.train, "test": self.test, "val": self.val}
+        for role, parts in roles.items():
+            if role != "val" or parts:
+                digest.update(role.encode())
+                for values in (_lengths(parts), _joined(parts)):
+                    digest.update(values.astype("<i8", copy=False).tobytes())
+        if self.test_pool != "train":
+            digest.update(f"test pool {self.test_pool}".encode())
+        if self.stages is not None:
+            digest.update(f"{self.stages.order} {self.stages.train.shape}".encode())
+            for values in (self.stages.train, self.stages.test):
+                digest.update(np.ascontiguousarray(values, dtype="<i8").tobytes())
+        return digest.hexdigest()
 
     def lists_sha256(self) -> str:
         """Return the SHA-256 (hex) of the training lists alone, whatever is held out beside them.
@@ -404,20 +322,38 @@ class Partition:
         It is over the number of samples of every client and then all their indices, as little-endian int64.
         So it can be computed of lists that another program has drawn.
         """
-        return hash_of_training(self.train)
-
-    def prepared_as(self, style: str) -> Partition:
-        """Return the same lists with a recipe that records how inputs are prepared.
-
-        Args:
-            style: "plain", "map", "map-authors" or "fedmr".
-        """
-        return replace(self, recipe={**self.recipe, "transform": style})
+        values = np.concatenate([_lengths(self.train), _joined(self.train)])
+        return hashlib.sha256(values.astype("<i8", copy=False).tobytes()).hexdigest()
 
     def save(self, path: str | Path) -> None:
         """Write the partition as an npz file without pickles, completely or not at all."""
-        where, lists = Path(path).expanduser(), (self.train, self.test, self.val)
-        write_partition(where, *lists, self.num_classes, self.recipe, self.test_pool, self.stages)
+        where, stages = Path(path).expanduser(), self.stages
+        none = np.zeros((self.num_clients, 0), dtype=np.int64)
+        plain = self.test_pool == "train" and stages is None
+        arrays: Stored = {
+            "format": np.asarray(FORMAT if plain else TIMED, np.int64),
+            "num_classes": np.asarray(self.num_classes, np.int64),
+            "train_lengths": _lengths(self.train),
+            "train_indices": _joined(self.train),
+            "test_lengths": _lengths(self.test),
+            "test_indices": _joined(self.test),
+            "recipe": np.asarray(json.dumps(self.recipe, sort_keys=True)),
+            "sha256": np.asarray(self.sha256()),
+        }
+        if not plain:
+            arrays |= {
+                "test_pool": np.asarray(self.test_pool),
+                "stage_order": np.asarray(ORDERS[0] if stages is None else stages.order),
+                "train_stages": none if stages is None else stages.train,
+                "test_stages": none if stages is None else stages.test,
+            }
+        if self.val:
+            arrays |= {"val_lengths": _lengths(self.val), "val_indices": _joined(self.val)}
+        temporary = where.with_name(f".{where.name}.{os.getpid()}.tmp")
+        temporary.unlink(missing_ok=True)
+        with temporary.open("xb") as target:  # a new file: no link of that name is followed
+            _write_npz(target, arrays)
+        os.replace(temporary, where)
 
     @staticmethod
     def load(path: str | Path, pool_size: int | None = None, test_size: int | None = None) -> Partition:
@@ -431,7 +367,7 @@ class Partition:
         Raises:
             UsageError: The file is not a complete and possible partition.
         """
-        return Partition(*read_partition(Path(path).expanduser(), pool_size, test_size))
+        return read_partition(Path(path).expanduser(), pool_size, test_size)
 
 
 def labels_sha256(labels: IntArray) -> str:

@@ -17,22 +17,93 @@ from raffed.errors import UsageError, check_range
 from raffed.own.names import reference_to
 from raffed.own.user_code import place_of
 
-# The notation `name:value:value` for records with declared parameters, such as `dirichlet:100:0.5`.
+MAX_CLIENTS = 1_000_000
+SMALL_CLIENTS, SMALL_NUMBER = 10, 5  # the most that `shrunk` leaves of a number of clients, and of others
+
+
+@dataclass(frozen=True, eq=False)
+class LabelPool:
+    """What a split may look at: the labels and the natural clients of the samples, never the samples.
+
+    Attributes:
+        labels: Labels of the training pool, int64 [N], values 0 to C - 1.
+        num_classes: Number of classes C.
+        clients: The natural client of every training sample, int64 [N]; None if nobody knows.
+        test_labels: Labels of the benchmark's test set, int64; None or empty if there is none.
+        test_clients: The natural client of every test sample, int64, -1 for none; None if nobody knows.
+    """
+
+    labels: IntArray
+    num_classes: int
+    clients: IntArray | None = None
+    test_labels: IntArray | None = None
+    test_clients: IntArray | None = None
+
+    def check(self, seed: int) -> None:
+        """Raise a UsageError unless the labels are those of a pool and the seed is one."""
+        labels = self.labels
+        if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) == 0:
+            raise UsageError(
+                f"labels are {labels.dtype} {labels.shape}, but must be integers (N,) with N > 0"
+            )
+        check_range("smallest label", int(labels.min()), 0, self.num_classes - 1)
+        check_range("largest label", int(labels.max()), 0, self.num_classes - 1)
+        check_range("seed", seed, 0, 2**63 - 1)
+
+
+class AutoStyle(NamedTuple):
+    """The style of preparation that `--transform auto` means, and why it is this one."""
+
+    style: str
+    why: str
 
 
 @dataclass(frozen=True)
-class TypedRecord:
-    """A record that a person types as its name and its parameters, with colons between them.
+class Split:
+    """One way to divide the samples of a training pool among clients.
+
+    A split of your own is a frozen dataclass with three texts, its parameters, and `divide`:
+
+        @dataclass(frozen=True)
+        class Halves(Split):
+            name, syntax = "halves", "halves:CLIENTS:SHARE"
+            meaning = "the first client has a share of everything, the others divide the rest"
+            clients: Annotated[int, Range(2, MAX_CLIENTS), Doc("Number of clients.")]
+            share: Annotated[float, Range(0.0, 1.0), Doc("Share of the first client.")] = 0.5
+
+            def divide(self, labels, seed, num_classes=None):
+                order = stream(seed, "halves").permutation(len(labels))
+                first = int(self.share * len(order))
+                return [order[:first], *np.array_split(order[first:], self.clients - 1)]
+
+        register_split(Halves)
+
+    Then `--split halves:10:0.3` is `Halves(10, 0.3)`. The parameters are typed in the order in which they are
+    declared, and those with a default may be left out. Values outside the declared range are refused. All
+    randomness must come from `stream(seed, PURPOSE)`, so that a seed always gives the same lists. What else a
+    split may override has a default here: `shrunk`, `lists`, `check_data`, `read` and `text`.
 
     Attributes:
         name: What is typed before the first colon, in lower case.
-        syntax: How it is typed, for messages and listings.
-        meaning: What it means, in a few words.
+        syntax: How it is typed, for messages and `raffed splits`.
+        meaning: What it does, in a few words.
+        style: How inputs are prepared if `--transform auto` is asked for: "plain", "map", "map-authors" or
+            "fedmr". A split of a paper names that paper's style.
+        default_local_test: Share of each client's samples that is kept for its local test part, if nobody
+            says otherwise.
+        brings_tests: Whether the split makes the local test parts itself, so that no share can be given.
+        stores_lists: Whether the lists exist already. Samples that the server holds are then taken out of
+            them afterwards, not out of the pool before it is divided.
+        clients: Number of clients; None where the data or a file decides.
     """
 
     name: ClassVar[str] = ""
     syntax: ClassVar[str] = ""
     meaning: ClassVar[str] = ""
+    style: ClassVar[str] = "plain"
+    default_local_test: ClassVar[float] = 0.2
+    brings_tests: ClassVar[bool] = False
+    stores_lists: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for field, one in self.declared().items():
@@ -121,92 +192,6 @@ class TypedRecord:
         """Return the parameters by name, in order, as they are declared."""
         found = declarations(cls)
         return {field.name: found[field.name] for field in dataclasses.fields(cls)}
-
-
-MAX_CLIENTS = 1_000_000
-SMALL_CLIENTS, SMALL_NUMBER = 10, 5  # the most that `shrunk` leaves of a number of clients, and of others
-
-
-@dataclass(frozen=True, eq=False)
-class LabelPool:
-    """What a split may look at: the labels and the natural clients of the samples, never the samples.
-
-    Attributes:
-        labels: Labels of the training pool, int64 [N], values 0 to C - 1.
-        num_classes: Number of classes C.
-        clients: The natural client of every training sample, int64 [N]; None if nobody knows.
-        test_labels: Labels of the benchmark's test set, int64; None or empty if there is none.
-        test_clients: The natural client of every test sample, int64, -1 for none; None if nobody knows.
-    """
-
-    labels: IntArray
-    num_classes: int
-    clients: IntArray | None = None
-    test_labels: IntArray | None = None
-    test_clients: IntArray | None = None
-
-    def check(self, seed: int) -> None:
-        """Raise a UsageError unless the labels are those of a pool and the seed is one."""
-        labels = self.labels
-        if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) == 0:
-            raise UsageError(
-                f"labels are {labels.dtype} {labels.shape}, but must be integers (N,) with N > 0"
-            )
-        check_range("smallest label", int(labels.min()), 0, self.num_classes - 1)
-        check_range("largest label", int(labels.max()), 0, self.num_classes - 1)
-        check_range("seed", seed, 0, 2**63 - 1)
-
-
-class AutoStyle(NamedTuple):
-    """The style of preparation that `--transform auto` means, and why it is this one."""
-
-    style: str
-    why: str
-
-
-@dataclass(frozen=True)
-class Split(TypedRecord):
-    """One way to divide the samples of a training pool among clients.
-
-    A split of your own is a frozen dataclass with three texts, its parameters, and `divide`:
-
-        @dataclass(frozen=True)
-        class Halves(Split):
-            name, syntax = "halves", "halves:CLIENTS:SHARE"
-            meaning = "the first client has a share of everything, the others divide the rest"
-            clients: Annotated[int, Range(2, MAX_CLIENTS), Doc("Number of clients.")]
-            share: Annotated[float, Range(0.0, 1.0), Doc("Share of the first client.")] = 0.5
-
-            def divide(self, labels, seed, num_classes=None):
-                order = stream(seed, "halves").permutation(len(labels))
-                first = int(self.share * len(order))
-                return [order[:first], *np.array_split(order[first:], self.clients - 1)]
-
-        register_split(Halves)
-
-    Then `--split halves:10:0.3` is `Halves(10, 0.3)`. The parameters are typed in the order in which they are
-    declared, and those with a default may be left out. Values outside the declared range are refused. All
-    randomness must come from `stream(seed, PURPOSE)`, so that a seed always gives the same lists. What else a
-    split may override has a default here: `shrunk`, `lists`, `check_data`, `read` and `text`.
-
-    Attributes:
-        name: What is typed before the first colon, in lower case.
-        syntax: How it is typed, for messages and `raffed splits`.
-        meaning: What it does, in a few words.
-        style: How inputs are prepared if `--transform auto` is asked for: "plain", "map", "map-authors" or
-            "fedmr". A split of a paper names that paper's style.
-        default_local_test: Share of each client's samples that is kept for its local test part, if nobody
-            says otherwise.
-        brings_tests: Whether the split makes the local test parts itself, so that no share can be given.
-        stores_lists: Whether the lists exist already. Samples that the server holds are then taken out of
-            them afterwards, not out of the pool before it is divided.
-        clients: Number of clients; None where the data or a file decides.
-    """
-
-    style: ClassVar[str] = "plain"
-    default_local_test: ClassVar[float] = 0.2
-    brings_tests: ClassVar[bool] = False
-    stores_lists: ClassVar[bool] = False
 
     def divide(self, labels: IntArray, seed: int, num_classes: int | None = None) -> list[IntArray]:
         """Divide a pool: return one list of indices for each client, in any order within a list.

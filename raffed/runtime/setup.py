@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -146,7 +147,7 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, da
     dataset = part_of(whole, data, config.seed)
     with dataset.naming(data.split):
         held = draw_partition(data, config.seed, split, dataset, method.server.required_data().labelled)
-        held = held.prepared_as(style_of(data, held))
+        held = dataclasses.replace(held, recipe={**held.recipe, "transform": style_of(data, held)})
         setup = Setup(config, dataset, held, found, network.initial, code_of(config))
         clients = setup.data
         clients.transform.check_fits(dataset.name, dataset.input_shape)

@@ -95,13 +95,13 @@ def draw_partition(data: Data, seed: int, split: Split, dataset: Dataset, labell
     """
     from raffed.data.own_data import is_own
     from raffed.data.partition import draw_server_holdout, held_out, partition_beside
+    from raffed.data.split import LabelPool
 
     def drawn() -> Partition:
         labels, classes = dataset.y, dataset.num_classes
         own = draw_server_holdout(labels, classes, labelled, seed)
-        tests = dataset.y_test, dataset.test_clients
-        request = split, labels, classes, dataset.clients, seed, data.local_test, *tests
-        return held_out(partition_beside(own, *request), data.validation, seed)
+        pool = LabelPool(labels, classes, dataset.clients, dataset.y_test, dataset.test_clients)
+        return held_out(partition_beside(own, split, pool, seed, data.local_test), data.validation, seed)
 
     kept = _kept.get()
     among = None if kept is None or is_own(data.dataset) else kept.partitions

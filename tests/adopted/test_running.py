@@ -18,7 +18,7 @@ import pytest
 import raffed
 from raffed.adopted.checkout import Checkout
 from raffed.config.run import RunConfig
-from raffed.data.importers.pfllib import write_pfllib
+from raffed.data.importers.pfllib import DividedData, write_pfllib
 from raffed.errors import RaffedError, UsageError
 from raffed.own import gate
 from raffed.results.by_samples import by_samples
@@ -61,7 +61,7 @@ def samples(folder: Path) -> Path:
         for sizes in ((30, 35, 40, 45), (10, 11, 12, 13))
     ]
     folder.mkdir()
-    write_pfllib(folder, *parts, 10, "iid:4")
+    write_pfllib(folder, DividedData(*parts, 10, "iid:4"))
     return folder
 
 
@@ -112,7 +112,7 @@ def test_published_engines(folder: str, method: str, flags: list[str], tmp_path:
     ]
     for place in ("data", "work"):
         (tmp_path / place).mkdir()
-    write_pfllib(tmp_path / "data", *parts, 10, "iid:4")
+    write_pfllib(tmp_path / "data", DividedData(*parts, 10, "iid:4"))
     ratio = "1.0" if method == "FedFewS" else "0.75"  # it fails with fewer clients and NumPy above 1.23
     more = ["--num_clients", "4", "--join_ratio", ratio, "--device", "cpu", "--algorithm", method]
     found = Checkout(Path(os.environ[CHECKOUTS]) / folder)

@@ -138,7 +138,7 @@ def test_a_folder_that_holds_something_is_left_alone(cli: Cli, tmp_path: Path, c
     ("command", "place", "option"),
     [
         ("splits p4c5 --dataset digits --save", "split.npz", "--save"),
-        ("splits p4c5 --dataset digits --export", "csv:rows.csv", "--export"),
+        ("splits p4c5 --dataset digits --export", "flwr:rows", "--export"),
         ("new", "mylab", "folder"),
         ("report {run} --out", "page", "--out"),
         ("export {run} --out", "model.pt", "--out"),

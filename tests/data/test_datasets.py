@@ -277,13 +277,13 @@ def test_the_npz_layout_gives_images_labels_and_writers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"labels": np.array([0, 62, 5, 5, 10])}, r"labels lies in 0\.\.62, but must lie in 0\.\.61"),
-        ({"labels": np.array([0.0, 1, 2, 3, 4])}, "labels is float64"),
-        ({"labels": np.array([0, 1])}, r"labels is int64 \(2,\)"),
-        ({"writer": np.array([0, 1, 2, 3, 0])}, r"writer lies in 0\.\.3, but must lie in 0\.\.2"),
+        ({"labels": np.array([0, 62, 5, 5, 10])}, "y goes from 0 to 62, but must stay within 0 to 61"),
+        ({"labels": np.array([0.0, 1, 2, 3, 4])}, "y is float64"),
+        ({"labels": np.array([0, 1])}, "y has 2 entries"),
+        ({"writer": np.array([0, 1, 2, -3, 0])}, "clients goes from -3 to 2"),
         ({"images": np.zeros((5, 28, 27), np.uint8)}, r"images are uint8 \(5, 28, 27\)"),
-        ({"images": np.zeros((0, 28, 28), np.uint8)}, r"images are uint8 \(0, 28, 28\)"),
-        ({"writer_ids": np.array([{}], dtype=object)}, "damaged npz|allow_pickle"),
+        ({"images": np.zeros((0, 28, 28), np.uint8)}, "x holds no training sample"),
+        ({"writer_ids": np.array([{}], dtype=object)}, "allow_pickle=False"),
         ({"writer": None}, "lacks the arrays writer"),
     ],
 )

@@ -74,20 +74,10 @@ def test_the_number_of_classes_is_that_of_the_names_or_else_of_the_labels() -> N
         Dataset(TABLE, Y, class_names=("a", "b"))
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [("x_train", "x"), ("y_train", "y"), ("groups", "clients"), ("test_groups", "test_clients")],
-)
-def test_former_names_of_the_arrays_warn_and_give_the_same_array(old: str, new: str) -> None:
-    found = made(clients=Y, test_clients=[-1, 0])
-    with pytest.warns(DeprecationWarning, match=f"Dataset.{old} is called {new} now"):
-        assert getattr(found, old) is getattr(found, new)
-
-
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "labels as floats": ({"y": Y.astype(float)}, r"y is float64 \(6,\), but must be one integer per sample"),
     "labels as text": ({"y": Y.astype(str)}, "must be one integer per sample"),
-    "labels in lists of unequal lengths": ({"y": [[0], [1, 2]]}, "is not a NumPy array"),
+    "labels in lists of unequal lengths": ({"y": [[0], [1, 2]]}, "cannot be turned into a NumPy array"),
     "a label too many": ({"y": [*Y.tolist(), 0]}, "y has 7 entries, but there are 6 samples"),
     "labels from 1": ({"y": Y + 1}, "y goes from 1 to 3, but must stay within 0 to 2"),
     "a label beyond int64": (
@@ -109,7 +99,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "pixels above the one that means 1": ({"max_value": 16}, "goes up to 239, but max_value"),
     "clients of other samples": ({"clients": [0, 1]}, "clients has 2 entries, but there are 6 samples"),
-    "test clients below none": ({"test_clients": [-2, 0]}, "from -2, but must not be below -1"),
+    "test clients below none": ({"test_clients": [-2, 0]}, "from -2 to 0, but must stay within -1 to"),
     "too few names": ({"class_names": ("a", "b")}, "2 class_names, but num_classes = 3"),
 }
 

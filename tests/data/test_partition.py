@@ -124,7 +124,7 @@ def test_as_many_clients_as_samples_allow_is_possible_and_one_more_is_refused(sc
 @pytest.mark.parametrize(
     ("text", "changes", "said"),
     [
-        ("p10c11", {}, "11 classes a client, but the data has 10"),
+        ("p10c11", {}, "11 classes for each client; the data has 10"),
         ("p4c2", {}, "4 x 2 places cannot hold 10 classes"),
         ("p500c3", {}, "use fewer clients"),
         ("shards:10:100", {}, "1000 shards need more than 700 samples"),
@@ -238,7 +238,7 @@ EMPTY = dict.fromkeys(("train_lengths", "train_indices", "test_lengths", "test_i
         (EMPTY, "0 train and 0 test lists"),
         ({"recipe": np.str_("{")}, "recipe is not json"),
         ({"recipe": np.str_("[1]")}, "recipe is not an object"),
-        ({"recipe": np.array({}, dtype=object)}, "damaged npz"),
+        ({"recipe": np.array({}, dtype=object)}, "allow_pickle=False"),
         ({"sha256": np.str_("0" * 64)}, "do not have the stored sha256"),
     ],
 )

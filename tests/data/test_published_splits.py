@@ -18,7 +18,6 @@ from raffed.cli.app import app
 from raffed.data.dataset import Dataset
 from raffed.data.files import IntArray
 from raffed.data.importers.pfllib import DividedData, export, import_pfllib
-from raffed.data.importers.tables import import_table
 from raffed.data.partition import make_partition
 from raffed.data.partition_file import Partition
 from raffed.data.published_splits import Draws, drawn_classes
@@ -242,34 +241,22 @@ def test_hugging_face_reads_the_files_for_flwr_back(tmp_path: Path) -> None:
     assert found.y_test.tolist() == Y[np.concatenate(TEST)].tolist()
 
 
-def test_a_csv_table_has_a_row_for_each_sample_with_its_client_and_part(tmp_path: Path) -> None:
-    path = export(exported(), f"csv:{tmp_path / 'out.csv'}")
-    lines = path.read_text().splitlines()
-    assert lines[0] == "client,part,label,x0,x1,x2,x3,x4,x5"
-    assert lines[1] == ",".join(map(str, [0, "train", Y[3], *X[3].reshape(-1)]))
-    assert len(lines) == 1 + 12 + 3
-    found = import_table(path, label="label", client="client", drop=("part",), test=0.0)
-    assert found.client_names == ("0", "1")
-
-
 @pytest.mark.parametrize(
     ("target", "words"),
     [
         ("pfl:out", "kind of export 'pfl'; nearest: pfllib"),
         ("pfllib", "give pfllib:DIR"),
-        ("csv:taken.csv", r"taken\.csv exists already"),
+        ("flwr:taken", "taken exists already"),
         ("pfllib:out", "client 0 has none; give --local-test"),
-        ("csv:wide.csv", "5000 values and a csv table gets at most 4096"),
     ],
 )
 def test_an_export_that_is_not_possible_is_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, words: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("taken.csv").touch()
-    data = np.zeros((40, 5000)) if "wide" in target else X
+    Path("taken").touch()
     with pytest.raises(UsageError, match=words):
-        export(exported(data, tests=False), target)
+        export(exported(tests=False), target)
 
 
 def test_the_command_exports_digits_in_0_to_1(tmp_path: Path) -> None:

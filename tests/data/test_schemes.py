@@ -17,6 +17,7 @@ from raffed.data import schemes
 from raffed.data.label_splits import DirichletByClient, Iid, Incomplete, LogNormalSizes, LongTail, Shards
 from raffed.data.partition import held_out, make_partition, partition_beside
 from raffed.data.partition_file import Partition
+from raffed.data.split import LabelPool
 from raffed.data.splits import parse_split
 from raffed.errors import UsageError
 
@@ -332,6 +333,7 @@ def test_nothing_that_is_trained_on_is_held_out_and_the_server_takes_both_double
     with pytest.raises(UsageError, match="train on what is held out"):
         held_out(made("p10c2:duplicates"), 0.2, 0)
     made("p5c2:duplicates").save(tmp_path / "p.npz")
-    rest = partition_beside(np.arange(10), parse_split(f"file:{tmp_path / 'p.npz'}"), LABELS, 10, None, 0)
+    split = parse_split(f"file:{tmp_path / 'p.npz'}")
+    rest = partition_beside(np.arange(10), split, LabelPool(LABELS, 10), 0)
     assert (rest.recipe["reused"], rest.recipe["doubled"]) == (990, 990)
     assert min(int(part.min()) for part in rest.train) == 10

@@ -16,6 +16,7 @@ from raffed.core.params import Params, State
 from raffed.core.server import ServerData
 from raffed.data.partition import draw_server_holdout, make_partition, partition_beside
 from raffed.data.partition_file import Partition
+from raffed.data.split import LabelPool
 from raffed.data.splits import parse_split
 from raffed.errors import UsageError
 from raffed.methods.fedavg import fedavg
@@ -245,7 +246,7 @@ def test_a_long_tail_is_cut_from_what_the_server_leaves() -> None:
     """
     y, y_test = np.repeat(np.arange(10), 500), np.repeat(np.arange(10), 200)
     own = draw_server_holdout(y, 10, 100, seed=1)
-    p = partition_beside(own, parse_split("stages:2:5:2:if4"), y, 10, None, 1, None, y_test)
+    p = partition_beside(own, parse_split("stages:2:5:2:if4"), LabelPool(y, 10, test_labels=y_test), 1)
     counts = p.class_counts(y).sum(0)
     assert counts.max() <= 400
     assert 90 <= counts[9] <= 100
@@ -262,7 +263,8 @@ def test_a_split_from_a_file_loses_the_servers_samples_and_keeps_the_others_in_o
     whole = make_partition(parse_split(text), y, 10, None, 3, None, y_test)
     whole.save(tmp_path / "p.npz")
     own = draw_server_holdout(y, 10, 5, seed=1)
-    p = partition_beside(own, parse_split(f"file:{tmp_path}/p.npz"), y, 10, None, 1, None, y_test)
+    split = parse_split(f"file:{tmp_path}/p.npz")
+    p = partition_beside(own, split, LabelPool(y, 10, test_labels=y_test), 1)
     for client in range(whole.num_clients):
         for stage in (None,) if whole.stages is None else (None, 0, 1):
             before = whole.train_at(client, stage)

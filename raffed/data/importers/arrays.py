@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-import zipfile
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,8 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from raffed.budget import check_file
-from raffed.data.files import read_npz
+from raffed.data.files import read_npz, reading_npz
 from raffed.data.importers.imported import TEST_SHARE, Columns, DataFacts, Imported, imported
 from raffed.data.importers.values import Part, part_named, renumbered
 from raffed.errors import DataFileError, UsageError
@@ -151,7 +149,8 @@ def import_npz(
         UsageError: The file is missing or damaged, or its arrays cannot be used.
     """
     where = Path(path).expanduser()
-    members = _members(where)
+    with reading_npz(where, DataFileError), np.load(where, allow_pickle=False) as file:
+        members = list(file.files)
     names, notes = array_names(str(path), members, {"x": x, "y": y, "clients": clients})
     if absent := [role for role in ("x", "y") if names.get(role, role) not in members]:
         lacking = ", ".join(names.get(role, role) for role in absent)
@@ -370,28 +369,3 @@ def _without(words: list[str], word: str) -> str | None:
     if word in words[:1]:
         return " ".join(words[1:])
     return " ".join(words[:-1]) if word in words[-1:] else None
-
-
-def _members(path: Path) -> dict[str, bool]:
-    """Return the arrays of an npz file, and refuse one that holds Python objects.
-
-    Nothing is unpickled: only headers are read.
-    """
-    found: dict[str, bool] = {}
-    try:
-        check_file(path, DataFileError)
-        with zipfile.ZipFile(path) as archive:
-            for member in archive.namelist():
-                name = member.removesuffix(".npy")
-                with archive.open(member) as file:
-                    found[name] = b"'descr': '|O'" in file.read(256)
-    except FileNotFoundError as error:
-        raise DataFileError(f"{path} is missing") from error
-    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
-        raise DataFileError(f"{path} cannot be read as an npz file: {error}") from error
-    if objects := [name for name, is_object in found.items() if is_object]:
-        raise DataFileError(
-            f"{path}: the array {objects[0]!r} holds Python objects, which are not read from files; save "
-            f"it as numbers or text (astype)"
-        )
-    return found

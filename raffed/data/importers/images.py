@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raffed.budget import allow
-from raffed.data.files import FORMATS
+from raffed.data.files import reading_image
 from raffed.data.importers.imported import TEST_SHARE, Columns, DataFacts, Imported, imported
 from raffed.data.importers.values import are_parts, chosen_parts, part_named
 from raffed.errors import DataFileError, check_choice, check_range
@@ -156,21 +156,10 @@ def _walked(root: Path) -> Iterator[tuple[Path, list[Path]]]:
         if depth > 2:
             path = (files or [folder / folders[0]])[0]
             raise DataFileError(
-                f"{path} lies too deep; images must lie in CLASS/file or CLIENT/CLASS/file below {root}"
-                f"{_parts_inside(root)}"
+                f"{path} lies too deep; images must lie in CLASS/file or CLIENT/CLASS/file below {root}, "
+                "and folders for training and tests outside of these"
             )
         yield folder, files
-
-
-def _parts_inside(root: Path) -> str:
-    """Return the end of a message if the parts lie in a folder of their own, one level further down."""
-    for folder in _folders(root):
-        inside = [path.name for path in _folders(folder)]
-        if are_parts(inside):
-            return (
-                f"; {folder} holds {' and '.join(inside)}: the parts must be outermost, as in folder:{folder}"
-            )
-    return ""
 
 
 def _images(root: Path) -> list[ImageFile]:
@@ -228,23 +217,16 @@ def read_images(
 
 def _read(path: Path, size: int, first: tuple[str, Image.Image] | None = None) -> Image.Image:
     """Read an image. One that is not resized is decoded only if it has the size of the first."""
-    from PIL import Image, ImageOps, UnidentifiedImageError
+    from PIL import ImageOps
 
-    try:
-        with Image.open(path, formats=FORMATS) as file:
-            _check_mode(file, str(path))
-            allow(file.width * file.height * COLOUR_BYTES, str(path), DataFileError)
-            if not size and first is not None and sorted(file.size) != sorted(first[1].size):
-                raise _of_another_size(str(path), file, *first)
-            image = ImageOps.exif_transpose(file)
-            image.load()
-            beside = _beside_colours(file)
-    except DataFileError:
-        raise
-    except UnidentifiedImageError as error:
-        raise DataFileError(f"{path} is not an image that can be read; remove it or convert it") from error
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise DataFileError(f"{path} is damaged or cannot be read: {error}") from error
+    with reading_image(path) as file:
+        _check_mode(file, str(path))
+        allow(file.width * file.height * COLOUR_BYTES, str(path), DataFileError)
+        if not size and first is not None and sorted(file.size) != sorted(first[1].size):
+            raise _of_another_size(str(path), file, *first)
+        image = ImageOps.exif_transpose(file)
+        image.load()
+        beside = _beside_colours(file)
     resized = _resized(image, size)
     resized.info[BESIDE] = beside
     return resized

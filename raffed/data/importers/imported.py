@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
@@ -41,19 +42,6 @@ class EncodedColumn:
     std: float = 1.0
     categories: tuple[str, ...] = ()
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the column for a JSON file."""
-        if self.categories:
-            return {"name": self.name, "categories": list(self.categories)}
-        return {"name": self.name, "mean": self.mean, "std": self.std}
-
-    @staticmethod
-    def from_json(found: Mapping[str, Any]) -> EncodedColumn:
-        """Return the column that `as_json` described."""
-        categories = tuple(map(str, found.get("categories", ())))
-        mean, std = float(found.get("mean", 0.0)), float(found.get("std", 1.0))
-        return EncodedColumn(str(found["name"]), mean, std, categories)
-
 
 @dataclass(frozen=True)
 class DataFacts:
@@ -78,24 +66,20 @@ class DataFacts:
 
     def as_json(self) -> dict[str, Any]:
         """Return what is known, for a JSON file. What is empty is left out."""
-        found = {**asdict(self), "columns": [column.as_json() for column in self.columns]}
-        return {
-            key: list(value) if isinstance(value, tuple) else value for key, value in found.items() if value
-        }
+        found: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return {key: value for key, value in found.items() if value}
 
     @staticmethod
     def from_json(found: Mapping[str, Any]) -> DataFacts:
-        """Return what `as_json` described. What is missing or unknown counts as empty."""
-        kind = found.get("kind")
-        return DataFacts(
-            kind if kind in ("table", "images") else "arrays",
-            tuple(map(str, found.get("notes", ()))),
-            tuple(map(str, found.get("client_names", ()))),
-            str(found.get("label", "")),
-            str(found.get("client", "")),
-            tuple(EncodedColumn.from_json(column) for column in found.get("columns", ())),
-            bool(found.get("resized", False)),
-        )
+        """Return what `as_json` described. What is missing counts as empty.
+
+        Raises:
+            ValueError: It has other types.
+        """
+        from pydantic import TypeAdapter
+
+        facts: DataFacts = TypeAdapter(DataFacts).validate_python(dict(found))
+        return facts
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,10 +40,10 @@ def import_leaf(
     """
     root = Path(folder).expanduser()
     root = root / "data" if (root / "data").is_dir() else root
-    train = _users(sorted((root / "train").glob("*.json")) or sorted((root / "all_data").glob("*.json")))
+    train = read_users(sorted((root / "train").glob("*.json")) or sorted((root / "all_data").glob("*.json")))
     if not train:
         raise DataFileError(f"{root}: there is no train/*.json; LEAF's scripts write train and test")
-    tested = _users(sorted((root / "test").glob("*.json"))) if (root / "train").is_dir() else {}
+    tested = read_users(sorted((root / "test").glob("*.json"))) if (root / "train").is_dir() else {}
     parts = [train, tested] if tested else [train]
     samples = [sample for part in parts for user in part.values() for sample in user["x"]]
     labels = [label for part in parts for user in part.values() for label in user["y"]]
@@ -75,31 +75,21 @@ def read_leaf_file(path: Path) -> dict[str, User]:
     users, counts, data = (content.get(key) for key in ("users", "num_samples", "user_data"))
     if not (isinstance(users, list) and isinstance(counts, list) and isinstance(data, dict)):
         raise DataFileError(f"{path}: users and num_samples must be lists, and user_data an object")
-    if (
-        not all(isinstance(user, str) for user in users)
-        or len(set(users)) != len(users)
-        or set(users) != set(data)
-    ):
-        raise DataFileError(f"{path}: users must be the distinct keys of user_data")
-    if len(counts) != len(users):
-        raise DataFileError(f"{path}: {len(users)} users but {len(counts)} num_samples")
+    if sorted(map(repr, users)) != sorted(map(repr, data)) or len(counts) != len(users):
+        raise DataFileError(f"{path}: users must be the keys of user_data, with one of num_samples for each")
     for user, count in zip(users, counts, strict=True):
-        x, y = _lists(f"{path}: user {user!r}", data[user])
-        if len(x) != len(y):
-            raise DataFileError(f"{path}: user {user!r}: {len(x)} samples but {len(y)} labels")
-        if type(count) is not int or count != len(y):
-            raise DataFileError(f"{path}: user {user!r} has {len(y)} samples, num_samples says {count}")
+        x, y = (data[user].get("x"), data[user].get("y")) if isinstance(data[user], dict) else (None, None)
+        if not (isinstance(x, list) and isinstance(y, list)):
+            raise DataFileError(f"{path}: user {user!r}: x and y must be lists")
+        if not len(x) == len(y) == count:
+            raise DataFileError(
+                f"{path}: user {user!r} has {len(x)} samples and {len(y)} labels, and num_samples says "
+                f"{count}; all three must be the same"
+            )
     return {user: data[user] for user in users}
 
 
-def _lists(where: str, data: object) -> tuple[list[Any], list[Any]]:
-    x, y = (data.get("x"), data.get("y")) if isinstance(data, dict) else (None, None)
-    if not (isinstance(x, list) and isinstance(y, list)):
-        raise DataFileError(f"{where}: x and y must be lists")
-    return x, y
-
-
-def _users(paths: Sequence[Path]) -> dict[str, User]:
+def read_users(paths: Sequence[Path]) -> dict[str, User]:
     """Return the users of several files who have samples, sorted by their names."""
     users: dict[str, User] = {}
     for path in paths:

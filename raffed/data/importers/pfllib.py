@@ -6,9 +6,7 @@ run any code when it is read, so a reference is followed only if the user has na
 
 from __future__ import annotations
 
-import csv
 import json
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from raffed.budget import allow, check_file
+from raffed.data.files import reading_npz
 from raffed.data.importers.imported import Columns, DataFacts, Imported, imported
 from raffed.data.importers.values import Array, IntArray
-from raffed.errors import DataFileError, UnknownNameError, UsageError, check_permitted, writing
+from raffed.errors import DataFileError, UnknownNameError, UsageError, writing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,22 +73,9 @@ def _part(folder: Path) -> dict[int, Samples]:
 
 
 def _client(path: Path) -> Samples:
-    try:
-        check_file(path, DataFileError)
-        with zipfile.ZipFile(path) as archive:
-            claimed = sum(member.file_size for member in archive.infolist())
-        allow(claimed, f"{path}, unpacked,", DataFileError)
-        with np.load(path, allow_pickle=True) as stored:
-            held = stored["data"].item()
+    with reading_npz(path, DataFileError), np.load(path, allow_pickle=True) as stored:
+        held = stored["data"].item()
         x, y = np.asarray(held["x"]), np.asarray(held["y"])
-    except DataFileError:
-        raise
-    except Exception as error:  # a damaged pickle raises errors of almost any type
-        check_permitted(path, error)
-        raise DataFileError(
-            f"{path} cannot be read as a file of PFLlib's, a dictionary with x and y: "
-            f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        ) from error
     if not x.ndim or not y.ndim or len(x) != len(y):
         raise DataFileError(
             f"{path}: x has shape {x.shape}, y {y.shape}, but there must be one label per sample"
@@ -99,18 +84,16 @@ def _client(path: Path) -> Samples:
 
 
 def _joined(clients: Mapping[int, Samples], folder: Path) -> Columns:
-    first, labels = next(iter(clients.values()))
-    for client, (x, y) in clients.items():
-        for what, got, wanted in (
-            ("samples are", _meaning(x), _meaning(first)),
-            ("samples have shape", x.shape[1:], first.shape[1:]),
-            ("labels have shape", y.shape[1:], labels.shape[1:]),
-        ):
-            if got != wanted:
-                raise DataFileError(
-                    f"{folder / f'{client}.npz'}: {what} {got}, the first client's {wanted}; give all "
-                    "clients one type and shape"
-                )
+    kinds = {
+        client: f"{_meaning(x)} {x.shape[1:]}, labels {y.shape[1:]}" for client, (x, y) in clients.items()
+    }
+    wanted = next(iter(kinds.values()))
+    for client, kind in kinds.items():
+        if kind != wanted:
+            raise DataFileError(
+                f"{folder / f'{client}.npz'}: samples are {kind}, the first client's {wanted}; give all "
+                "clients one type and shape"
+            )
     sizes = [len(y) for _, y in clients.values()]
     x = np.concatenate([x for x, _ in clients.values()])
     y = np.concatenate([y for _, y in clients.values()])
@@ -142,54 +125,10 @@ def _checked_config(path: Path, clients: int, classes: int) -> list[str]:
     return [f"{path} names {stated['num_classes']} classes, and the training samples have {classes}"]
 
 
-def write_pfllib(
-    folder: Path, train: Sequence[Samples], test: Sequence[Samples], num_classes: int, split: str
-) -> None:
-    """Write the samples of every client as PFLlib's own scripts do.
-
-    Args:
-        folder: An empty folder.
-        train, test: For each client, its samples [n, ...] and labels [n].
-        num_classes: Number of classes.
-        split: How the data were divided, in words.
-
-    Raises:
-        UsageError: A client has no test samples.
-    """
-    without = [client for client, (_, y) in enumerate(test) if not len(y)]
-    if without:
-        raise UsageError(
-            f"PFLlib tests every client on samples of its own, and client {without[0]} has none; give "
-            f"--local-test 0.2"
-        )
-    counts = []
-    for client, parts in enumerate(zip(train, test, strict=True)):
-        labels, sizes = np.unique(np.concatenate([y for _, y in parts]), return_counts=True)
-        counts.append([[int(label), int(size)] for label, size in zip(labels, sizes, strict=True)])
-        for part, (x, y) in zip(("train", "test"), parts, strict=True):
-            (folder / part).mkdir(exist_ok=True)
-            # PFLlib reads a pickled dictionary with this name
-            np.savez_compressed(
-                folder / part / f"{client}.npz", data=np.array({"x": x, "y": y}, dtype=object)
-            )
-    about = {
-        "num_clients": len(train),
-        "num_classes": num_classes,
-        "non_iid": not split.startswith("iid"),
-        "balance": len({len(y) for _, y in train}) == 1,
-        "partition": split,
-        "Size of samples for labels in clients": counts,
-        "alpha": None,
-        "batch_size": 10,
-    }
-    (folder / "config.json").write_text(json.dumps(about), encoding="utf-8")
+# Write a divided data set for another tool: PFLlib's folders, or Parquet for flwr-datasets.
 
 
-# Write a divided data set for another tool: PFLlib's folders, Parquet for flwr-datasets, or a csv table.
-
-
-EXPORTS = {"pfllib": "pfllib:DIR", "flwr": "flwr:DIR", "csv": "csv:FILE.csv"}
-WIDEST = 4096
+EXPORTS = {"pfllib": "pfllib:DIR", "flwr": "flwr:DIR"}
 _FLWR = """Written by raffed for flwr-datasets. One client is one partition:
 
 from flwr_datasets import FederatedDataset
@@ -244,10 +183,10 @@ def export(data: DividedData, target: str) -> Path:
 
     Args:
         data: The samples of every client.
-        target: "pfllib:DIR", "flwr:DIR" or "csv:FILE.csv". The folder or file must not exist.
+        target: "pfllib:DIR" or "flwr:DIR". The folder must not exist, or be empty.
 
     Returns:
-        The folder or file.
+        The folder.
 
     Raises:
         UsageError: The target is of another kind, exists already, or cannot hold these data.
@@ -261,19 +200,50 @@ def export(data: DividedData, target: str) -> Path:
     if path.exists() and not (path.is_dir() and not any(path.iterdir())):
         raise UsageError(f"--export {target}: {path} exists already; choose another place")
     with writing(path, "--export"):
-        if kind == "csv":
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _write_csv(data, path)
+        path.mkdir(parents=True, exist_ok=True)
+        if kind == "flwr":
+            _write_flwr(data, path)
         else:
-            path.mkdir(parents=True, exist_ok=True)
-            if kind == "flwr":
-                _write_flwr(data, path)
-            else:
-                train, test = (
-                    [(_plain(x, data.max_value), y) for x, y in part] for part in (data.train, data.test)
-                )
-                write_pfllib(path, train, test, data.num_classes, data.split)
+            write_pfllib(path, data)
     return path
+
+
+def write_pfllib(folder: Path, data: DividedData) -> None:
+    """Write the samples of every client as PFLlib's own scripts do.
+
+    Args:
+        folder: An empty folder.
+        data: The samples.
+
+    Raises:
+        UsageError: A client has no test samples.
+    """
+    without = [client for client, (_, y) in enumerate(data.test) if not len(y)]
+    if without:
+        raise UsageError(
+            f"PFLlib tests every client on samples of its own, and client {without[0]} has none; give "
+            f"--local-test 0.2"
+        )
+    counts = []
+    for client, parts in enumerate(zip(data.train, data.test, strict=True)):
+        labels, sizes = np.unique(np.concatenate([y for _, y in parts]), return_counts=True)
+        counts.append([[int(label), int(size)] for label, size in zip(labels, sizes, strict=True)])
+        for part, (x, y) in zip(("train", "test"), parts, strict=True):
+            (folder / part).mkdir(exist_ok=True)
+            # PFLlib reads a pickled dictionary with this name
+            held = np.array({"x": _plain(x, data.max_value), "y": y}, dtype=object)
+            np.savez_compressed(folder / part / f"{client}.npz", data=held)
+    about = {
+        "num_clients": len(data.train),
+        "num_classes": data.num_classes,
+        "non_iid": not data.split.startswith("iid"),
+        "balance": len({len(y) for _, y in data.train}) == 1,
+        "partition": data.split,
+        "Size of samples for labels in clients": counts,
+        "alpha": None,
+        "batch_size": 10,
+    }
+    (folder / "config.json").write_text(json.dumps(about), encoding="utf-8")
 
 
 def _write_flwr(data: DividedData, folder: Path) -> None:
@@ -288,22 +258,6 @@ def _write_flwr(data: DividedData, folder: Path) -> None:
             columns = {"x": _lists(x), "y": pa.array(y), "client": pa.array(clients)}
             parquet.write_table(pa.table(columns), folder / f"{name}.parquet")
     (folder / "README.txt").write_text(_FLWR.format(place=str(folder)), encoding="utf-8")
-
-
-def _write_csv(data: DividedData, path: Path) -> None:
-    width = int(np.prod(data.train[0][0].shape[1:]))
-    if width > WIDEST:
-        raise UsageError(
-            f"a sample has {width} values and a csv table gets at most {WIDEST} columns; "
-            f"use pfllib:DIR or flwr:DIR"
-        )
-    with path.open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file)
-        table.writerow(["client", "part", "label", *(f"x{place}" for place in range(width))])
-        for part, clients in (("train", data.train), ("test", data.test)):
-            for client, (x, y) in enumerate(clients):
-                rows = x.reshape(len(x), -1).tolist()
-                table.writerows([client, part, int(label), *row] for label, row in zip(y, rows, strict=True))
 
 
 def _plain(x: Array, max_value: int) -> Array:

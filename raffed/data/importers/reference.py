@@ -88,7 +88,9 @@ def import_hf(
             test_data = data[chosen.test]
         said.extend(chosen.notes)
         data = data[chosen.train]
-    image = image or ("" if x or features else _image_column(data))
+    pictures = [str(key) for key, kind in data.features.items() if type(kind).__name__ == "Image"]
+    if not image and not x and not features and len(pictures) == 1:
+        image = pictures[0]
     common: dict[str, Any] = {"seed": seed, "name": name, "source": source}
     if not image and not x:
         roles: dict[str, Any] = {"label": label, "client": client, "features": features, "drop": drop}
@@ -207,11 +209,6 @@ def import_flwr(partitions: Sequence[hf.Dataset], *, name: str = "flwr", **optio
             raise UsageError(f"{name}: partition {number} has other columns than partition 0")
         numbered.append(part.add_column(client, [number] * len(part)))
     return import_hf(hf.concatenate_datasets(numbered), client=client, name=name, **options)
-
-
-def _image_column(data: hf.Dataset) -> str:
-    found = [key for key, kind in data.features.items() if type(kind).__name__ == "Image"]
-    return str(found[0]) if len(found) == 1 else ""
 
 
 def _table(data: hf.Dataset) -> pa.Table:

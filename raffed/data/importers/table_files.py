@@ -137,10 +137,6 @@ class Table:
         is_category = isinstance(column.dtype, pd.CategoricalDtype)
         return column.astype(column.cat.categories.dtype) if is_category else column
 
-    def holds_few_texts(self, name: str, most: int) -> bool:
-        """Return whether a column is text with few different values."""
-        return self.kind(name) == "string" and self.frame[name].nunique() <= most
-
     def text(self, name: str) -> Texts:
         """Return a column as text, with its letters."""
         if self.kind(name) not in (*_NUMBERS, "string"):

@@ -160,7 +160,10 @@ def import_table(
         raise UsageError(f"{where}: pad={pad} is for lists; also give x=COLUMN")
     others = [column for column in whole.names_of_columns if column not in [*taken, *lists]]
     rest = lists or features or others
-    spare = {} if x or features else _without_values(whole, rest)
+    spare: dict[str, str] = {}
+    for column in () if x or features else rest:
+        if not column or whole.frame[column].isna().all():
+            spare[column] = "is empty" if column else "has no name"
     used = [column for column in rest if column not in spare]
     if missing == "drop":
         whole = whole.without_gaps([*used, *ends])
@@ -173,8 +176,8 @@ def import_table(
         return Column(table.text(column)) if column in categorical else table.column(column, text)
 
     held = {column: feature(whole, column) for column in used}
-    few = [column for column in others if whole.holds_few_texts(column, MOST_PARTS)] if x else []
-    texts = {column: Column(whole.text(column)) for column in few}
+    few = [one for one in others if whole.kind(one) == "string" and whole.frame[one].nunique() <= MOST_PARTS]
+    texts = {column: Column(whole.text(column)) for column in few if x}
     parts = None if features else _column_of_parts(texts if x else held, where)
     if x and (unused := ", ".join(column for column in others if column != parts)):
         notes = (*notes, f"{where}: not used: {unused}; {x!r} holds the samples")
@@ -243,15 +246,6 @@ def encoded_rows(
     texts = {column.name: bool(column.categories) for column in columns}
     held = {key: Column(new.text(key)) if text else new.column(key, text) for key, text in texts.items()}
     return _encode(columns, held)
-
-
-def _without_values(table: Table, names: Sequence[str]) -> dict[str, str]:
-    """Return the columns without a name or a value, and why they are not used."""
-    found = {}
-    for name in names:
-        if not name or table.frame[name].isna().all():
-            found[name] = "is empty" if name else "has no name"
-    return found
 
 
 def _column_of_parts(columns: Mapping[str, Column], where: str) -> str | None:

@@ -146,7 +146,7 @@ def factory_of(name: str) -> Factory:
     """
     if name.startswith(TORCHVISION):
         return _torchvision(name.removeprefix(TORCHVISION))
-    maker = load(reference_of(name, GROUP, ()) or name)
+    maker: Any = load(reference_of(name, GROUP, ()) or name)
     if isinstance(maker, nn.Module) or not callable(maker):
         raise UsageError(
             f"{name} is a {type(maker).__name__}; it must be a class or a function, so that every "

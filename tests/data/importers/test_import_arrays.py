@@ -252,10 +252,3 @@ def test_every_client_gives_its_share_to_within_one_sample_of_each_class() -> No
         assert set(own.tolist()) <= {1, 2, 3}
     one_each = drawn_test_part(np.array([0, 1] * 20), np.arange(40), 0.5, seed=0)
     assert len(one_each) == 0, "a client with one sample keeps it"
-
-
-def test_clients_are_numbered_in_the_order_that_a_person_expects() -> None:
-    found = made(clients=["site 10", "site 2", "site 1"] * 2)
-    assert found.client_names == ("site 1", "site 2", "site 10")
-    assert found.clients is not None
-    assert found.clients.tolist() == [2, 1, 0] * 2

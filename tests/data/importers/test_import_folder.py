@@ -214,7 +214,7 @@ AMBIGUOUS = {
     "parts one level down": (of_parts("data/alice/train"), "lies too deep"),
     "the whole one level down": (
         [f"x-ray/{name}" for name in of_parts("train/alice", "test/alice")],
-        "x-ray holds test and train: the parts must be outermost, as in folder:",
+        "folders for training and tests outside of these",
     ),
     "classes and clients": (["train/cat/a.png", "test/alice/cat/a.png"], "lie at different depths"),
 }
