@@ -78,9 +78,9 @@ def refuse_gone(words: Sequence[str]) -> None:
 # Write numbers for people: shares, counts and durations.
 
 
-def percent(share: float) -> str:
-    """Write 0.9123 as "91.2 %", and NaN as a dash."""
-    return "–" if math.isnan(share) else f"{100 * share:.1f} %"
+def percent(share: float | None) -> str:
+    """Write 0.9123 as "91.2 %", and what is not known as a dash."""
+    return "–" if share is None or math.isnan(share) else f"{100 * share:.1f} %"
 
 
 def counted(number: int, what: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import sys
 import time
@@ -200,7 +199,7 @@ class LineScreen(Screen):
         self, event: Event, run: Run | None = None, result: RunResult | None = None, brief: bool = False
     ) -> None:
         if run is not None:
-            both = [percent(_number(event[name])) for name in ("accuracy", "personalization")]
+            both = [percent(event[name]) for name in ("accuracy", "personalization")]
             _print(f"{run.title}: done  aggregation {both[0]}  personalization {both[1]}")
         elif result is not None:
             self.close()
@@ -404,7 +403,3 @@ def make_screen(as_json: bool, quiet: bool = False) -> Screen:
 
 def _print(text: str) -> None:
     tell(named(text))
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value

@@ -20,7 +20,7 @@ from raffed.data.splits import parse_split
 from raffed.results.runfile import read_run
 from raffed.runs.verify import sampled, verify
 from tests.cli.conftest import Cli, contents
-from tests.cli.damages import Damage, in_short, instead, told_once
+from tests.cli.damages import Damage, told_once
 from tests.forging import edited, resealed, sha256
 from tests.runtime.conftest import small
 
@@ -251,22 +251,14 @@ def flip_at(path: Path, at: int) -> None:
 
 
 PARTITION_DAMAGES: dict[str, Damage] = {
-    **{
-        f"a bit of byte {at}": (lambda run, at=at: flip_at(run / "partition.npz", at))
-        for at in (0, 40, -30, -400)
-    },
+    "a bit": lambda run: flip_at(run / "partition.npz", -400),
     "cut": lambda run: (run / "partition.npz").write_bytes((run / "partition.npz").read_bytes()[:200]),
-    "empty": lambda run: (run / "partition.npz").write_bytes(b""),
-    "bytes behind it": lambda run: (run / "partition.npz").write_bytes(
-        (run / "partition.npz").read_bytes() + b"x"
-    ),
     "another one": another_partition,
     "another recipe": another_recipe,
-    "a folder": instead(Path.mkdir, "partition.npz"),
 }
 
 
-@pytest.mark.parametrize("what", in_short(PARTITION_DAMAGES, 4))
+@pytest.mark.parametrize("what", PARTITION_DAMAGES)
 def test_a_damaged_or_exchanged_partition_is_told(cli: Cli, stopped: Path, whole: Path, what: str) -> None:
     for run in (stopped, whole):
         PARTITION_DAMAGES[what](run)
