@@ -8,7 +8,7 @@ import json
 import os
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -120,9 +120,7 @@ def _item(folder: Path) -> Contents:
     names = [Path(one).relative_to(top).as_posix() for one in named]
     found = _below(top, "item", names, record, about)
     if about.get("studies"):
-        return Contents(
-            "item", top, found.runs, record, about, (*found.notes, "the study, which replay cannot execute")
-        )
+        return replace(found, notes=(*found.notes, "the study, which replay cannot execute"))
     return found
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Final, TypeGuard
+from typing import Annotated, Final, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,16 +27,15 @@ from raffed.bundles.archive import (
     read_archive,
     write_members,
 )
-from raffed.bundles.making import BUNDLE_SCHEMA
 from raffed.config.portable import check_set
 from raffed.config.run import RunConfig
 from raffed.config.sections import Runtime
-from raffed.config.validation import Json
+from raffed.config.validation import Json, Length
 from raffed.data.array_cache import CACHED
 from raffed.data.importers.reference import parse_reference
 from raffed.data.own_data import is_own, load_own
 from raffed.data.partition_file import Partition
-from raffed.errors import RaffedError, RunFolderError, UsageError
+from raffed.errors import RaffedError, RunFolderError, UsageError, check_choice
 from raffed.methods.authors import refuse_authors
 from raffed.own import gate
 from raffed.own.gate import note_read, within
@@ -72,12 +71,12 @@ from raffed.scratch import scratch_folder
 class BundleContents(TypedDict):
     """The whole contents of bundle.json."""
 
-    schema: int
+    schema: Literal[1]
     kind: str
     raffed: str
     commit: str | None
     record: str
-    runs: list[Name]
+    runs: Annotated[list[Name], Length(1)]
     left_out: list[str]
     files: Annotated[dict[str, Json], Shape(dict[Name, Sha256])]
 
@@ -117,12 +116,11 @@ class OpenedBundle:
         """Return the runs of these names, or all without a name.
 
         Raises:
-            UsageError: The bundle has no such run.
+            UnknownNameError: The bundle has no such run.
         """
         known = {one.name: one for one in self.runs}
         for name in names:
-            if name not in known:
-                raise UsageError(f"the bundle has no run {name!r}; it has {', '.join(sorted(known)[:12])}")
+            check_choice("run of the bundle", name, known)
         return tuple(known[name] for name in dict.fromkeys(names)) if names else self.runs
 
 
@@ -147,14 +145,14 @@ def opened(path: Path) -> Iterator[OpenedBundle]:
 def _contents(path: Path, members: Mapping[str, bytes]) -> BundleContents:
     """Return what bundle.json holds, after comparing every file with its hash there."""
     try:
-        found: dict[str, Json] = json.loads(members[BUNDLE_FILE])
-        note_read(found)
-        if not _is_contents(found):
-            raise ValueError(f"{BUNDLE_FILE} does not hold what a bundle says")
+        read = json.loads(members[BUNDLE_FILE])
+        note_read(read)
+        check_json(BundleContents, read)
     except (ValueError, RecursionError) as error:
         raise UsageError(
             f"{path} is not a bundle that this raffed reads: {error}; nothing was unpacked"
         ) from error
+    found: BundleContents = read
     if len(set(found["runs"])) < len(found["runs"]):
         raise UsageError(f"{path}: {BUNDLE_FILE} lists a run twice; nothing was unpacked")
     listed = found["files"]
@@ -167,20 +165,6 @@ def _contents(path: Path, members: Mapping[str, bytes]) -> BundleContents:
     if missing := sorted(listed.keys() - members.keys()):
         raise UsageError(f"{path}: {missing[0]} is listed and not there; nothing was unpacked")
     return found
-
-
-def _is_contents(found: dict[str, Json]) -> TypeGuard[BundleContents]:
-    if not isinstance(found, dict):
-        raise ValueError(f"{BUNDLE_FILE} must hold an object")
-    schema = found.get("schema")
-    if schema != BUNDLE_SCHEMA:
-        raise ValueError(
-            f"{BUNDLE_FILE} has schema {ascii(schema)[:20]}, and this raffed reads {BUNDLE_SCHEMA}"
-        )
-    check_json(BundleContents, found)
-    if not found["runs"]:
-        raise ValueError(f"{BUNDLE_FILE} lists no run")
-    return True
 
 
 def _run(top: Path, name: str) -> OpenedRun:

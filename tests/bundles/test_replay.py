@@ -209,7 +209,7 @@ def test_a_full_folder_and_a_missing_run_are_refused(archive: Path, tmp_path: Pa
     assert "not an empty folder" in cli("replay", archive, "--out", tmp_path).err
     refused = cli("replay", archive, "--out", tmp_path / "new", "--run", "b")
     assert refused.code == 2
-    assert "the bundle has no run 'b'" in refused.err
+    assert "unknown run of the bundle 'b'" in refused.err
     assert not (tmp_path / "new").exists()
 
 
