@@ -326,16 +326,12 @@ def problem(found: Mapping[str, Json]) -> str:
         return (
             f"schema {schema}, and this version of raffed reads {RUN_SCHEMA}; use the version that wrote it"
         )
-    why = _wrong(found) or _missing(found) or _unfinished(found) or _gap(found)
-    return f"{why}; {_ADVICE}" if why else ""
-
-
-def _wrong(found: Mapping[str, Json]) -> str:
     try:
         check_json(RunContents, found)
     except ValueError as error:
-        return str(error)
-    return ""
+        return f"{error}; {_ADVICE}"
+    why = _missing(found) or _contradiction(cast("RunContents", found))
+    return f"{why}; {_ADVICE}" if why else ""
 
 
 def _missing(found: Mapping[str, Json]) -> str:
@@ -344,31 +340,17 @@ def _missing(found: Mapping[str, Json]) -> str:
     return f"has no {', '.join(lacking)}" if lacking else ""
 
 
-def _unfinished(found: Mapping[str, Json]) -> str:
-    """Return why a run that is marked as finished cannot be finished; empty for all others."""
-    rounds = found.get("round_hashes")
-    if found["state"] != "finished":
-        return ""
-    if "hashes" not in found or not isinstance(rounds, list):
-        return f"state is finished, but there is no {'round_hashes' if 'hashes' in found else 'hashes'}"
-    if len(rounds) != found["rounds_done"]:
-        return f"rounds_done is {found['rounds_done']}, but there are {len(rounds)} round_hashes"
-    return ""
-
-
-def _gap(found: Mapping[str, Json]) -> str:
-    """Return why the segments do not fit the rounds done; empty if they do."""
-    segments = found["segments"]
-    spans = (
-        [(one["from"], one["to"]) for one in segments if isinstance(one, dict)]
-        if isinstance(segments, list)
-        else []
-    )
-    begins = [1, *(int(str(to)) + 1 for _, to in spans)]
-    if [first for first, _ in spans] != begins[: len(spans)] or (
-        spans and spans[-1][1] != found["rounds_done"]
-    ):
-        return f"its segments are not those of {found['rounds_done']} rounds done"
+def _contradiction(run: RunContents) -> str:
+    """Return which fields of a run do not fit each other; empty if all do."""
+    done, rounds, segments = run["rounds_done"], run.get("round_hashes"), run["segments"]
+    if run["state"] == "finished":
+        if "hashes" not in run or rounds is None:
+            return f"state is finished, but there is no {'round_hashes' if 'hashes' in run else 'hashes'}"
+        if len(rounds) != done:
+            return f"rounds_done is {done}, but there are {len(rounds)} round_hashes"
+    begins = [1, *(one["to"] + 1 for one in segments)]
+    if segments and [*(one["from"] for one in segments), done + 1] != begins:
+        return f"its segments are not those of {done} rounds done"
     return ""
 
 

@@ -111,10 +111,7 @@ def read_sweep(folder: Path) -> SweepRecord:
     """
     path = folder / SWEEP_FILE
     found = read_object(folder, SWEEP_FILE)
-    schema = found.get("schema")
     try:
-        if isinstance(schema, int) and schema > SWEEP_SCHEMA:
-            raise ValueError(f"written by a later raffed (schema {schema}, this one reads {SWEEP_SCHEMA})")
         check_json(SweepRecord, found)
         _check_names(cast("SweepRecord", found))
         if is_broken(found):
