@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from raffed.budget import allow, file_bytes
 from raffed.config.clock import Clock
@@ -25,7 +25,7 @@ from raffed.methods.authors import refuse_authors
 from raffed.own.gate import is_below, within
 from raffed.own.located import CodeLocation, located
 from raffed.results.files import KINDS, LARGEST, check_regular, replacing
-from raffed.results.runfile import SEAL, CodeRecord
+from raffed.results.runfile import SEAL, CodeRecord, RunContents
 
 BUNDLE_FILE: Final = "bundle.json"
 LOCK_FILE: Final = "environment.txt"
@@ -243,19 +243,13 @@ def shared_config(value: Json) -> dict[str, Json]:
     return tables
 
 
-def shared_run(about: Mapping[str, Json]) -> dict[str, Json]:
-    """Return what a bundle says about a run, but for its code.
-
-    Args:
-        about: The contents of its run.json, which were checked.
-    """
-    shared = {name: value for name, value in about.items() if name not in LEFT_OUT}
+def shared_run(about: RunContents) -> dict[str, Any]:
+    """Return what a bundle says about a run, but for its code."""
+    shared: dict[str, Any] = {name: value for name, value in about.items() if name not in LEFT_OUT}
     shared["config"] = shared_config(about["config"])
-    shared["segments"] = [{**segment, "said": []} for segment in _listed(about.get("segments"))]
+    shared["segments"] = [{**segment, "said": []} for segment in about["segments"]]
     if "earlier" in about:
-        shared["earlier"] = [
-            {**run, "config": shared_config(run["config"])} for run in _listed(about["earlier"])
-        ]
+        shared["earlier"] = [{**run, "config": shared_config(run["config"])} for run in about["earlier"]]
     return shared
 
 
@@ -266,11 +260,6 @@ def shared_record(about: Mapping[str, Json]) -> dict[str, Json]:
     if "base" in request:
         shared["request"] = {**request, "base": shared_config(request["base"])}
     return shared
-
-
-def _listed(value: Json) -> list[dict[str, Json]]:
-    """Return the objects in a list of run.json; empty if there is none."""
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 # The files of speeds (`clock.trace`) in a bundle. Without them a run cannot be executed again.

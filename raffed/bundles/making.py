@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import json
 import os
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -263,12 +262,11 @@ def _run_members(folder: Path, name: str) -> tuple[dict[str, bytes], RunContents
     if (folder / PARTITION).exists():
         members[f"{place}/{PARTITION}"] = (folder / PARTITION).read_bytes()
     code, files = shared_code(folder, about.get("code", []))
-    shared = shared_run(read_object(folder, RUN_FILE))
+    shared = shared_run(about)
     below = {path.removeprefix(f"{place}/") for path in members}
-    if "files" in shared:
-        shared["files"] = {path: digest for path, digest in about["files"].items() if path in below}
+    shared["files"] = {path: digest for path, digest in about["files"].items() if path in below}
     if code:
-        shared["code"] = json.loads(json.dumps(code))
+        shared["code"] = code
     members[f"{place}/{RUN_FILE}"] = json_text(sealed(shared)).encode()
     return {**members, **files, **trace_member(run_config(folder).clock)}, about
 

@@ -304,18 +304,10 @@ def doctor(
         else:
             console().print(line(*MARKS[one.state], one.what, one.found, one.advice))
     if not as_json:
-        tell(_summary(broken))
+        things = f"{counted(len(broken), 'essential thing')} {'is' if len(broken) == 1 else 'are'}"
+        tell(f"{things} broken: {', '.join(broken)}" if broken else "raffed can run here")
     if broken:
         raise typer.Exit(2 if broken == [RAY_STARTS] else 1)
-
-
-def _summary(broken: Sequence[str]) -> str:
-    if not broken:
-        return "raffed can run here"
-    return (
-        f"{counted(len(broken), 'essential thing')} {'is' if len(broken) == 1 else 'are'} broken: "
-        f"{', '.join(broken)}"
-    )
 
 
 def export(

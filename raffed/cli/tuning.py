@@ -40,6 +40,7 @@ from raffed.cli.screen import Screen, make_screen
 from raffed.cli.signals import StopSignals
 from raffed.config.run import RunConfig
 from raffed.config.search_axis import POINTS
+from raffed.config.toml import parse_toml
 from raffed.config.validation import Json, table_of
 from raffed.errors import RaffedError, RayLostError, UsageError
 from raffed.methods import method_name
@@ -213,7 +214,7 @@ def axes(texts: list[str]) -> dict[str, list[Json]]:
     """Parse axes: ["local.lr=0.01,0.1"] → {"local.lr": [0.01, 0.1]}. A range stays the text that it is."""
     found: dict[str, list[Json]] = {}
     for name, text in ((t.partition("=")[0].strip(), t.partition("=")[2]) for t in texts):
-        among = [read_value(value) for value in _listed(text) if value.strip()]
+        among = _listed(text)
         if not name or not among:
             raise UsageError(
                 f"--grid {name}={text}: it must have the form NAME=VALUE,VALUE,... or NAME=LOW..HIGH, as in "
@@ -225,16 +226,13 @@ def axes(texts: list[str]) -> dict[str, list[Json]]:
     return found
 
 
-def _listed(text: str) -> list[str]:
-    """Split at the commas that are not inside of brackets: "[8],[16,16]" → ["[8]", "[16,16]"]."""
-    parts, depth = [""], 0
-    for sign in text:
-        depth += (sign in "[{") - (sign in "]}")
-        if sign == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += sign
-    return parts
+def _listed(text: str) -> list[Json]:
+    """Return the values of an axis: what TOML reads between brackets, or else the words between commas."""
+    try:
+        found = parse_toml(f"value = [{text}]", "value").get("value")
+    except UsageError:
+        found = [read_value(one) for one in text.split(",") if one.strip()]
+    return found if isinstance(found, list) else []
 
 
 def _placed(base: RunConfig, flags: Flags) -> RunConfig:
