@@ -61,8 +61,7 @@ def register() -> None:
     """Add the benchmark's own network to this process's list; not at import, other tests walk through
     that list.
     """
-    layers = "conv3 32, ReLU, conv3 64, ReLU, max-pool, dropout 0.25, flatten 12544, 128 ReLU, dropout 0.5, C"
-    MODELS["pfl_cnn"] = ModelInfo("pfl_cnn", "pfl's CNN", layers, ((3, 32, 32),), "pfl-research", __name__)
+    MODELS["pfl_cnn"] = ModelInfo("pfl_cnn", __name__)
 
 
 def pfl_cnn(in_shape: tuple[int, int, int], num_classes: int) -> Net:

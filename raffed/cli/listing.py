@@ -226,18 +226,14 @@ def models(name: str | None = None) -> None:
     from raffed.models import MODELS
     from raffed.models.catalogue import GROUP, is_own, model_name
 
-    rows = {
-        key: (
-            key,
-            " ".join("x".join(map(str, shape)) for shape in info.in_shapes),
-            info.layers,
-            info.source,
-        )
-        for key, info in MODELS.items()
-    }
+    def row(key: str) -> tuple[str, ...]:
+        info = MODELS[key]
+        shapes = " ".join("x".join(map(str, shape)) for shape in info.in_shapes)
+        return key, shapes, info.layers, info.source
+
     titles = ("name", "inputs in papers", "layers (C: classes)", "source")
     if name is None:
-        show(titles, rows.values())
+        show(titles, map(row, MODELS))
         show_installed(GROUP, MODELS, "--model")
         tell("raffed models NAME shows arguments and defaults.")
     elif is_own(key := model_name(name)):
@@ -246,9 +242,9 @@ def models(name: str | None = None) -> None:
         tell(f"{key}{inspect.signature(factory_of(key))}")
         tell(f"Check it: raffed check {key}", f"Use it: raffed run --model {key}")
     else:
-        found = described(f"raffed.models.{MODELS[key].module}", key)
-        show_pairs(zip(titles, rows[key], strict=True))
-        tell("", *found.doc.partition("Args:")[0].strip().splitlines())
+        found = MODELS[key].described
+        show_pairs(zip(titles, row(key), strict=True))
+        tell("", *found.doc.partition("Layers:")[0].strip().splitlines())
         every = described("raffed.models.last_layers", "last_layers").arguments
         _show_arguments([*found.arguments, *every])
         first = found.arguments[0]

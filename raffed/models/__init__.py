@@ -9,8 +9,8 @@ The arguments of a model are the keywords of its factory, which declares their t
 meanings, and those of `last_layers`, which are the same for every network; `raffed models NAME` prints both.
 A network of one's own is named by a reference, such as
 `./net.py:SmallNet`, and torchvision's by `torchvision:resnet18` (docs/own_model.md). To add a network to
-raffed itself, write a factory `(in_shape, num_classes, *, keywords) -> Net` in this package and add one entry
-to MODELS in catalogue.py.
+raffed itself, write a factory `(in_shape, num_classes, *, keywords) -> Net` in this package, with the
+sections Layers, Inputs and Source in its docstring, and add its name in catalogue.py.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def check_kind(name: str, ids: bool) -> None:
     Raises:
         UsageError: It does not.
     """
-    if ids and not MODELS[name].takes_ids:
+    if ids:
         raise UsageError(
             f"{name} takes numbers, and the samples are ids (int64); use a model with an embedding "
             f"(--model ./file.py:NAME), or give x as x.astype('float32') if they are measurements"

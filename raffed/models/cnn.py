@@ -52,6 +52,15 @@ def lenet(
     sizes have the same number of parameters: with one channel and 10 classes 61,696, or 61,706 with
     `head_bias`. Weights are initialised by `init_map`.
 
+    Layers:
+        conv5 6, ReLU, max-pool, conv5 16, ReLU, max-pool, flatten 400, 120 ReLU, 84 ReLU, C
+
+    Inputs:
+        1x32x32, 1x28x28, 3x32x32
+
+    Source:
+        Li et al., MAP, TKDE 2024; LeCun et al. 1998
+
     Args:
         in_shape: Channels, height and width; 32x32 or 28x28 images.
         num_classes: Number of classes C.
@@ -86,6 +95,15 @@ def lenet_2d(
     The paper's "84 → 2" is read as an additional layer, not as 2 in the place of 84. Weights are initialised
     by `init_map`.
 
+    Layers:
+        lenet, 84 ReLU, 2, C (relu: ReLU on the 2-d feature)
+
+    Inputs:
+        1x32x32, 1x28x28
+
+    Source:
+        Li et al., MAP, TKDE 2024, Figs. 5 and 8
+
     Args:
         in_shape: Channels, height and width; 32x32 or 28x28 images.
         num_classes: Number of classes C.
@@ -112,6 +130,15 @@ def lenet_authors(in_shape: ImageShape, num_classes: Classes, *, head_bias: Head
 
     It has two 5x5 convolutions of 16 channels, each with ReLU and max-pooling, and then the head. With 10
     classes it has 10,832 parameters on 1x32x32 and 9,392 on 1x28x28. Weights are initialised by `init_map`.
+
+    Layers:
+        conv5 16, ReLU, max-pool, conv5 16, ReLU, max-pool, flatten 400 (256 on 28x28), C
+
+    Inputs:
+        1x32x32, 1x28x28
+
+    Source:
+        Li et al., MAP, TKDE 2024, code
 
     Args:
         in_shape: Channels, height and width.
@@ -156,6 +183,15 @@ def simplecnn(
     With 10 classes it has 62,006 parameters on 3x32x32 and 44,426 on 1x28x28. Convolutions are not padded, so
     the flattened map is 256 wide on 28x28 images.
 
+    Layers:
+        conv5 6, ReLU, max-pool, conv5 16, ReLU, max-pool, flatten, 120 ReLU, 84 ReLU, C
+
+    Inputs:
+        3x32x32, 1x28x28
+
+    Source:
+        FedMR, TMLR 2023, code
+
     Args:
         in_shape: Channels, height and width.
         num_classes: Number of classes C.
@@ -182,6 +218,15 @@ def tfcnn(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBias = F
     On 3x32x32 with 10 classes it has 66,560 parameters. The paper calls it the "net of FedAvg", which would
     be the network of TensorFlow's tutorial; raffed follows the authors' code. Weights are initialised by
     `init_map`.
+
+    Layers:
+        conv3 32, ReLU, max-pool, conv3 64, ReLU, max-pool, conv3 64, ReLU, max-pool, flatten 1024, C
+
+    Inputs:
+        3x32x32
+
+    Source:
+        Li et al., MAP, TKDE 2024, code
 
     Args:
         in_shape: Channels, height and width.
@@ -213,6 +258,15 @@ def femnist_cnn(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBi
 
     The last map is pooled to 4x4 before the head. With one channel and 62 classes it has 115,584 parameters.
     Weights are initialised by `init_map`.
+
+    Layers:
+        conv5 32, ReLU, max-pool, conv5 64, ReLU, mean-pool to 4x4, flatten 1024, C
+
+    Inputs:
+        1x28x28
+
+    Source:
+        Li et al., MAP, TKDE 2024, code
 
     Args:
         in_shape: Channels, height and width.
@@ -296,9 +350,16 @@ def linear(
     On 1x28x28 with 10 classes it has 7,850 parameters. All of them belong to the head; the body only flattens
     its input.
 
+    Layers:
+        flatten, C (sigmoid: a sigmoid before the cross-entropy)
+
+    Inputs:
+        1x28x28, 1x8x8
+
     Source:
-        Li et al. 2020 (FedProx), whose MNIST experiment Flower repeats without the sigmoid; FedML (He et al.
-        2020) and FLUTE (Garcia et al. 2022) have it.
+        Li et al. 2020, FedProx; FedML; FLUTE.
+        Flower repeats FedProx's experiment with MNIST without the sigmoid; FedML (He et al. 2020) and FLUTE
+        (Garcia et al. 2022) have it.
 
     Args:
         in_shape: Shape of one sample: channels, height and width, or any other.
@@ -320,8 +381,15 @@ def cnn_pfllib(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBia
     Convolutions are not padded. With 10 classes it has 582,026 parameters on 1x28x28, and with 100 classes
     924,708 on 3x32x32.
 
+    Layers:
+        conv5 32, ReLU, max-pool, conv5 64, ReLU, max-pool, flatten 1024, 512 ReLU, C
+
+    Inputs:
+        1x28x28, 3x32x32
+
     Source:
-        Zhang et al. 2025 (PFLlib), class `FedAvgCNN`; also GPFL (Zhang et al. 2023).
+        PFLlib (JMLR 2025); GPFL.
+        Class `FedAvgCNN` of PFLlib (Zhang et al. 2025); GPFL is Zhang et al. 2023.
 
     Args:
         in_shape: Channels, height and width.
@@ -347,8 +415,15 @@ def cnn_pfl(
     3x32x32 with 10 classes it has 1,626,442 parameters. Weights are Glorot-uniform, and biases have PyTorch's
     default.
 
+    Layers:
+        conv3 32, ReLU, conv3 64, ReLU, max-pool, dropout 0.25, flatten 12544, 128 ReLU, dropout 0.5, C
+
+    Inputs:
+        3x32x32, 1x28x28
+
     Source:
-        pfl-research (apple/pfl-research), its CNN for CIFAR-10 and FEMNIST, after Reddi et al. 2021.
+        pfl-research (NeurIPS 2024).
+        The CNN for CIFAR-10 and FEMNIST of apple/pfl-research, after Reddi et al. 2021.
 
     Args:
         in_shape: Channels, height and width.
@@ -400,8 +475,15 @@ def cnn_mcmahan(
 
     With 10 classes it has 1,663,370 parameters on 1x28x28, the number that the paper states.
 
+    Layers:
+        conv5 32, ReLU, max-pool, conv5 64, ReLU, max-pool (padded), flatten 3136, 512 ReLU, C
+
+    Inputs:
+        1x28x28, 3x32x32
+
     Source:
-        McMahan et al. 2017, section 3. `padding = "pools"` is the network of Flower's baselines.
+        McMahan et al. 2017.
+        Section 3 of the paper. `padding = "pools"` is the network of Flower's baselines.
 
     Args:
         in_shape: Channels, height and width.

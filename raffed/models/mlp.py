@@ -46,6 +46,15 @@ def mlp(
     200)` it has 199,210 on 1x28x28. With `projection = 256` and `projection_hidden = 100` as well, the
     network of MOON in FedVLS's Table 1 (Guo et al., AAAI 2025), it has 245,726.
 
+    Layers:
+        flatten, 64 ReLU, 64 ReLU, C (widths: hidden)
+
+    Inputs:
+        1x8x8
+
+    Source:
+        raffed, for tests and tiny images
+
     Args:
         in_shape: Shape of one sample: channels, height and width, or any other.
         num_classes: Number of classes C.
@@ -74,6 +83,15 @@ def mlpnet(
 
     On 1x32x32 with 10 classes it has 792,576 parameters. On 1x28x28 with `head_bias` it has 669,706.
 
+    Layers:
+        flatten 1024, 512 ReLU, 512 ReLU, C (widths: hidden)
+
+    Inputs:
+        1x32x32, 1x28x28
+
+    Source:
+        Li et al., MAP, TKDE 2024
+
     Args:
         in_shape: Shape of one sample: channels, height and width, or any other.
         num_classes: Number of classes C.
@@ -91,6 +109,15 @@ def mlpnet_authors(in_shape: AnyShape, num_classes: Classes, *, head_bias: HeadB
     """Make the MLPNet of the MAP authors' released code: flatten, 1024, 1024, 128 and a head; `init_map`.
 
     On 1x28x28 with 10 classes it has 1,985,920 parameters.
+
+    Layers:
+        flatten 784, 1024 ReLU, 1024 ReLU, 128 ReLU, C
+
+    Inputs:
+        1x28x28, 1x32x32
+
+    Source:
+        Li et al., MAP, TKDE 2024, code
 
     Args:
         in_shape: Shape of one sample: channels, height and width, or any other.
@@ -137,6 +164,15 @@ def cnn5(
     (256, 128)`, the network of docs/papers/mpfedcon.md §1 for 100 classes, it has 1,062,144. PyTorch's
     default initialisation, no dropout.
 
+    Layers:
+        conv5 64, ReLU, max-pool, conv5 64, ReLU, max-pool, flatten 1600, 120 ReLU, 64 ReLU | 64 ReLU, 256, C
+
+    Inputs:
+        3x32x32, 1x28x28
+
+    Source:
+        MpFedcon 2022
+
     Args:
         in_shape: Channels, height and width.
         num_classes: Number of classes C.
@@ -174,6 +210,15 @@ def mlp5(
 
     The encoder has 533,248 parameters on 1x28x28.
 
+    Layers:
+        flatten, 512 ReLU, 256 ReLU | 256 ReLU, 256, C
+
+    Inputs:
+        1x28x28
+
+    Source:
+        MpFedcon 2022
+
     Args:
         in_shape: Channels, height and width.
         num_classes: Number of classes C.
@@ -203,6 +248,15 @@ def lenet_dlg(
 
     It has three 5x5 convolutions of 12 channels with sigmoid and strides 2, 2 and 1, so the flattened map is
     768 wide on 3x32x32. All weights and biases are uniform in [-0.5, 0.5].
+
+    Layers:
+        3 times conv5 12, sigmoid (strides 2, 2, 1), flatten 768, C (fc_layers: 1 to 3)
+
+    Inputs:
+        3x32x32
+
+    Source:
+        MpFedcon 2022; Zhu et al. 2019
 
     Args:
         in_shape: Channels, height and width.

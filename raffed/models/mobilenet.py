@@ -50,9 +50,15 @@ def mobilenet_v2(
     `projection = 256` and `projection_hidden = 640`, the network of MOON in FedVLS's code, it has 3,270,618.
     PyTorch's default initialisation.
 
+    Layers:
+        conv3 32, 17 inverted residuals 16 to 320, conv1 1280 (BN, ReLU after each), global mean, C
+
+    Inputs:
+        3x32x32
+
     Source:
-        Sandler et al. 2018. The form for small images, with this number of parameters, is that of FedVLS (Guo
-        et al. 2025).
+        Sandler et al. 2018; FedVLS.
+        The form for small images, with this number of parameters, is that of FedVLS (Guo et al. 2025).
 
     Args:
         in_shape: Channels, height and width.
@@ -141,6 +147,15 @@ def efficientnet_b0(
     torchvision's initialisation, the two linear layers PyTorch's default; no ImageNet weights are loaded.
     FedMR's paper does not state the ReLU and the dropout, so B0's own are used. Two things differ from
     torchvision: dropout, also that of whole residual branches, is raffed's, and no operation works in place.
+
+    Layers:
+        torchvision's B0 features, global mean, dropout 0.2, 640 ReLU, C
+
+    Inputs:
+        3x200x200
+
+    Source:
+        FedMR, TMLR 2023; FLamby
 
     Args:
         in_shape: Channels, height and width. Needs 3 channels and sides of at least 33 pixels.

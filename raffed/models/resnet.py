@@ -33,6 +33,15 @@ def resnet18(
     statistics. Convolutions are Kaiming-normal with fan_out, BatchNorm starts with weight 1 and bias 0, and
     the head has PyTorch's default (MOON's code).
 
+    Layers:
+        conv3 64, BN, ReLU, 4 stages of 2 basic blocks 64/128/256/512, global mean, C
+
+    Inputs:
+        3x32x32, 1x28x28
+
+    Source:
+        FedMR, TMLR 2023; GLDP; MOON's code
+
     Args:
         in_shape: Channels, height and width.
         num_classes: Number of classes C.
@@ -64,9 +73,16 @@ def resnet18_gn(
     It has the same number of parameters, 11,173,962 with 3 channels and 10 classes, and no statistics that
     would have to be averaged. It is initialised as `resnet18`.
 
+    Layers:
+        resnet18 with GroupNorm instead of BN (groups: 2)
+
+    Inputs:
+        3x32x32, 1x28x28
+
     Source:
-        Wu & He 2018 (GroupNorm). Hsieh et al. 2020 propose it for clients with different classes, in 2
-        groups, and Reddi et al. 2021 (FedOpt) train CIFAR-100 with it.
+        Hsieh et al. 2020; Reddi et al. 2021.
+        GroupNorm is of Wu & He 2018. Hsieh et al. propose it for clients with different classes, in 2
+        groups, and Reddi et al. (FedOpt) train CIFAR-100 with it.
 
     Args:
         in_shape: Channels, height and width.
@@ -113,6 +129,15 @@ def resnet8(
     No paper uses this network. It is a network with BatchNorm that a CPU can train quickly. With one channel
     and 10 classes it has 77,754 parameters and 672 BatchNorm statistics.
 
+    Layers:
+        conv3 16, BN, ReLU, 3 stages of 1 basic block 16/32/64, global mean, C
+
+    Inputs:
+        1x8x8, 1x28x28, 3x32x32
+
+    Source:
+        raffed, a BatchNorm stand-in for resnet18 on a CPU
+
     Args:
         in_shape: Channels, height and width.
         num_classes: Number of classes C.
@@ -135,6 +160,15 @@ def resnet20(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBias 
 
     On 3x32x32 with 10 classes it has 272,464 parameters and 1,589 entries in buffers.
 
+    Layers:
+        conv3 16, BN, ReLU, 3 stages of 3 basic blocks 16/32/64, global mean, C
+
+    Inputs:
+        3x32x32
+
+    Source:
+        Li et al., MAP, TKDE 2024, code
+
     Args:
         in_shape: Channels, height and width.
         num_classes: Number of classes C.
@@ -153,6 +187,15 @@ def resnet56(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBias 
     """Make ResNet-56: as `resnet20`, with 9 blocks in a stage.
 
     On 3x32x32 with 10 classes it has 855,760 parameters and 4,313 entries in buffers.
+
+    Layers:
+        conv3 16, BN, ReLU, 3 stages of 9 basic blocks 16/32/64, global mean, C
+
+    Inputs:
+        3x32x32
+
+    Source:
+        Li et al., MAP, TKDE 2024, code
 
     Args:
         in_shape: Channels, height and width.
@@ -248,6 +291,15 @@ def wrn28(
     is in its second convolution. The 8x8 mean pool of that code is the global mean on 32x32 images. On
     3x32x32 with 100 classes the network has 36,546,980 parameters and 17,952 BatchNorm statistics. PyTorch's
     default initialisation.
+
+    Layers:
+        conv3 16, 3 stages of 4 wide blocks 160/320/640 (dropout 0.3), BN, ReLU, global mean, C (widen: 10)
+
+    Inputs:
+        3x32x32
+
+    Source:
+        FedMR, TMLR 2023, code
 
     Args:
         in_shape: Channels, height and width.

@@ -27,6 +27,15 @@ _VGG16 = (64, 64, _POOL, 128, 128, _POOL, *[256] * 3, _POOL, *[512] * 3, _POOL, 
 def vgg8(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBias = False) -> Net:
     """Make VGG8, with 5 convolutions. 3,915,904 parameters on 3x32x32 with 10 classes.
 
+    Layers:
+        conv3 64 M 128 M 256 M 512 M 512 M (ReLU after each; M: max-pool), flatten 512, C
+
+    Inputs:
+        3x32x32
+
+    Source:
+        Li et al., MAP, TKDE 2024, code
+
     Args:
         in_shape: Channels, height and width.
         num_classes: Number of classes C.
@@ -43,6 +52,15 @@ def vgg8_bn(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBias =
 
     On 3x32x32 with 100 classes it has 3,964,928 parameters and 2,949 entries in buffers. Arguments and result
     are those of `vgg8`.
+
+    Layers:
+        vgg8 with BN after each convolution
+
+    Inputs:
+        3x32x32
+
+    Source:
+        Li et al., MAP, TKDE 2024, code
     """
     return _vgg("vgg8_bn", _VGG8, in_shape, num_classes, norm=True, head_bias=head_bias)
 
@@ -52,6 +70,15 @@ def vgg11(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBias = F
     """Make VGG11, with 8 convolutions. 9,271,680 parameters on 3x32x32 with 100 classes.
 
     Without BatchNorm it may need a warm-up of the learning rate. Arguments and result are those of `vgg8`.
+
+    Layers:
+        conv3 64 M 128 M 256 256 M 512 512 M 512 512 M (ReLU after each; M: max-pool), flatten 512, C
+
+    Inputs:
+        3x32x32
+
+    Source:
+        Li et al., MAP, TKDE 2024, code
     """
     return _vgg("vgg11", _VGG11, in_shape, num_classes, norm=False, head_bias=head_bias)
 
@@ -62,6 +89,15 @@ def vgg11_bn(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBias 
 
     On 3x32x32 with 10 classes it has 9,231,104 parameters and 5,512 entries in buffers. Arguments and result
     are those of `vgg8`.
+
+    Layers:
+        vgg11 with BN after each convolution
+
+    Inputs:
+        3x32x32
+
+    Source:
+        Li et al., MAP, TKDE 2024, code
     """
     return _vgg("vgg11_bn", _VGG11, in_shape, num_classes, norm=True, head_bias=head_bias)
 
@@ -72,6 +108,15 @@ def vgg16_bn(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBias 
 
     On 3x32x32 with 100 classes it has 14,774,336 parameters and 8,461 entries in buffers. Arguments and
     result are those of `vgg8`.
+
+    Layers:
+        conv3 64 64 M 128 128 M 256x3 M 512x3 M 512x3 M (BN, ReLU after each; M: max-pool), flatten 512, C
+
+    Inputs:
+        3x32x32
+
+    Source:
+        Li et al., MAP, TKDE 2024, code
     """
     return _vgg("vgg16_bn", _VGG16, in_shape, num_classes, norm=True, head_bias=head_bias)
 
@@ -85,7 +130,14 @@ def vgg11_dropout(
     On 3x32x32 with 10 classes it has 9,750,922 parameters. Convolutions start as in `init_convs`, and linear
     layers with PyTorch's default.
 
+    Layers:
+        vgg11 up to flatten 512, then twice dropout 0.5, 512 ReLU, and C
+
+    Inputs:
+        3x32x32
+
     Source:
+        Wang et al. 2020, FedNova, in Flower.
         Simonyan & Zisserman 2015; the network of Flower's FedNova baseline, after Wang et al. 2020.
 
     Args:

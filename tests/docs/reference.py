@@ -106,10 +106,11 @@ of classes. [A model of your own](../own_model.md) says how to bring another one
     parts += ["## Arguments of every network\n", arguments(last)]
     parts.append("Every network also has the argument `head_bias`. Its default depends on the network.\n")
     for key, one in MODELS.items():
-        found = described(f"raffed.models.{one.module}", key)
+        found = one.described
         shapes = ", ".join("×".join(map(str, shape)) for shape in one.in_shapes)
-        doc = " ".join(found.doc.partition("Args:")[0].split())
-        parts += [f"## {key}\n", f"{doc} ({one.source})\n", f"Inputs in the papers: {shapes}.\n"]
+        doc = " ".join(found.doc.partition("Layers:")[0].split())
+        source = " ".join(one.said("Source")).removesuffix(".")
+        parts += [f"## {key}\n", f"{doc}\n", f"Source: {source}.\n", f"Inputs in the papers: {shapes}.\n"]
         parts.append(arguments([each for each in found.arguments if each.name not in {x.name for x in last}]))
     return "\n".join(parts)
 

@@ -106,8 +106,8 @@ def test_every_argument_has_a_default_a_meaning_and_if_it_is_a_number_a_range(na
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_listing_without_torch_reads_the_declarations_that_the_check_reads(name: str) -> None:
-    read = described(f"raffed.models.{MODELS[name].module}", name).arguments
-    read += described("raffed.models.last_layers", "last_layers").arguments
+    read = MODELS[name].described.arguments
+    read = read + described("raffed.models.last_layers", "last_layers").arguments
     assert read == list(declared_args(name).values())
 
 
