@@ -4,7 +4,6 @@ use Ray.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from raffed.config.validation import Json
 from raffed.errors import RunFolderError, UsageError, writing
 from raffed.own.gate import check_inside
 from raffed.results.lock import make_folder
-from raffed.results.runfile import RUN_FILE, SWEEP_FILE, folder_name, write_json
+from raffed.results.runfile import SWEEP_FILE, folder_name, write_json
 from raffed.results.sweep_file import (
     ADVICE,
     DAMAGED,
@@ -157,39 +156,3 @@ class SweepFolder:
 def settings_of(about: MethodRecord) -> MethodSettings | None:
     chosen = about.get("chosen")
     return dict(chosen["settings"]) if chosen else None
-
-
-# The metric rows of all trials of a method as one table in Parquet.
-
-
-ROWS_FILE = "trial_rows.parquet"  # metric rows of all trials
-
-
-def write_rows(folder: SweepFolder, method: str, trials: Sequence[Trial]) -> Path | None:
-    """Write the metric rows of all trials of a method into one Parquet file.
-
-    It has the columns of results/metric.py and the columns trial and settings.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from raffed.results.files import replacing
-    from raffed.results.writer import read_metrics
-
-    word, tables = pa.dictionary(pa.int32(), pa.string()), []
-    for trial in trials:
-        where = folder.trial(method, trial.settings)
-        if (where / RUN_FILE).exists():
-            rows = read_metrics(where)
-            for name, text in (
-                ("trial", trial.name),
-                ("settings", json.dumps(trial.settings, sort_keys=True)),
-            ):
-                rows = rows.append_column(pa.field(name, word), pa.array([text] * rows.num_rows, word))
-            tables.append(rows)
-    if not tables:
-        return None
-    path = folder.of(method) / ROWS_FILE
-    with replacing(path) as temp:
-        pq.write_table(pa.concat_tables(tables).unify_dictionaries(), temp, compression="zstd")
-    return path

@@ -26,7 +26,7 @@ from raffed.runs.run import mark_pruned
 from raffed.runtime.ray.nodes import check_shared, versions_to_send
 from raffed.runtime.run_method import code_of
 from raffed.scratch import scratch_folder
-from raffed.search.folder import SweepFolder, write_rows
+from raffed.search.folder import SweepFolder
 from raffed.search.ledger import Halving, Ledger, known_trials, optuna_search, shown
 from raffed.search.request import FAILED, FINISHED, PRUNED, Request
 from raffed.search.space import axes_of, budget_of, described, proposed
@@ -160,7 +160,6 @@ def _record_outcome(folder: SweepFolder, method: str, errors: Mapping[str, str])
         trials.append(read_trial(folder.request, where, known, errors.get(known.name)))
         if trials[-1].state == PRUNED:
             mark_pruned(where)
-    write_rows(folder, method, trials)
     folder.note(method, outcome(trials))
 
 

@@ -5,7 +5,6 @@ The files of a sweep:
     OUT/sweep.json                  the request, every trial with settings, state, score and cost, the choices
                                     and the final runs
     OUT/METHOD/trials/SETTINGS/     the run of each trial (raffed/runs/folder.py)
-    OUT/METHOD/trial_rows.parquet   the metric rows of all trials, with the columns trial and settings
     OUT/METHOD/final/seed-N/        the chosen setting, run again with a seed that tuning never saw
     OUT/METHOD/damaged/NAME/        unreadable runs of trials, which were run again
 

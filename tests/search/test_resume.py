@@ -8,8 +8,6 @@ import json
 import os
 import pickle
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +115,7 @@ def test_nothing_of_tune_s_is_left_in_the_folder_of_a_sweep(swept: Path) -> None
     names = {path.name for path in swept.rglob("*")}
     assert not {name for name in names if name.endswith(".pkl") or "state-" in name}
     left = {path.name for path in (swept / "fedmr").iterdir()}
-    assert left == {"trials", "final", "trial_rows.parquet"}
+    assert left == {"trials", "final"}
 
 
 def test_data_are_not_downloaded_because_a_folder_says_so(swept: Path, tmp_path: Path, cli: Cli) -> None:
@@ -130,40 +128,3 @@ def test_data_are_not_downloaded_because_a_folder_says_so(swept: Path, tmp_path:
     assert done.code == 2
     assert "--download" in done.err
     assert not elsewhere.exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("search", ["grid", "optuna"])
-@pytest.mark.parametrize("scheduler", ["fifo", "asha"])
-def test_the_system_sees_no_pickle_of_the_folder_opened(
-    search: str, scheduler: str, swept: Path, tmp_path: Path
-) -> None:
-    """Whatever the search: of all files that the command and its workers open, none is one of Tune's in
-    the folder.
-    """
-    if search == "optuna":
-        pytest.importorskip("optuna")
-    if shutil.which("strace") is None:
-        pytest.skip("strace is not installed")
-    sweep, sprung, trace = tmp_path / "a", tmp_path / "sprung", tmp_path / "trace"
-    shutil.copytree(swept, sweep)
-    planted = plant(sweep, sprung)
-    about = json.loads((sweep / "sweep.json").read_text())
-    about["request"] |= {"search": search, "scheduler": scheduler, "methods": ["fedmr"], "trials": 5}
-    about["request"]["grid"] = {"mu1": [0.01, 0.1, 0.5], "local.lr": [0.05, 0.1]}
-    del about["methods"]["fedavg"]
-    about["methods"]["fedmr"]["trials"] = [
-        one for one in about["methods"]["fedmr"]["trials"] if one["state"] == "finished"
-    ]
-    (sweep / "sweep.json").write_text(json.dumps(sealed(about)))
-    command = [sys.executable, "-m", "raffed", "tune", "--resume", "--out", str(sweep)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    traced = ["strace", "-f", "-qq", "-e", "trace=open,openat", "-o", str(trace), *command]
-    done = subprocess.run(traced, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    assert len(read_sweep(sweep)["methods"]["fedmr"]["trials"]) == 5
-    opened = trace.read_text()
-    assert str(sweep / "sweep.json") in opened
-    assert f"{sweep}/fedmr/trials/" in opened  # by the workers, which the trace follows
-    assert [path for path in planted if str(path) in opened] == []
-    assert not sprung.exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -12,12 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from raffed.errors import RunFolderError, UsageError
 from raffed.results.runfile import read_run
-from raffed.results.schema import SCHEMA
 from raffed.results.sweep_file import read_sweep
 from raffed.results.writer import read_metrics, rows_sha256
 from tests.cli.conftest import Cli
@@ -35,6 +32,9 @@ def test_every_setting_was_tried_and_failures_did_not_end_the_sweep(swept: Path)
     assert about["methods"]["fedmr"]["chosen"]["settings"]["local.lr"] == 0.05
     assert about["methods"]["fedmr"]["budget"] == about["methods"]["fedavg"]["budget"] == 4
     assert len(about["methods"]["fedavg"]["trials"]) == 2
+    cost = about["methods"]["fedmr"]["cost"]
+    assert (cost["trials"], cost["rounds"]) == (4, sum(trial["rounds"] for trial in trials))
+    assert "Rounds to choose" in (swept / "tuning.md").read_text()
 
 
 def test_the_chosen_setting_is_the_best_on_validation_data_and_ran_again_with_two_seeds(swept: Path) -> None:
@@ -48,33 +48,6 @@ def test_the_chosen_setting_is_the_best_on_validation_data_and_ran_again_with_tw
             assert (run["state"], asked["method"], asked["seed"]) == ("finished", method, one["seed"])
             assert asked["data"]["validation"] == 0.0
             assert asked["local"]["lr"] == 0.05
-
-
-def test_the_rows_of_all_trials_are_in_one_file(swept: Path) -> None:
-    table = pq.read_table(swept / "fedmr" / "trial_rows.parquet")
-    assert table.column_names == [*SCHEMA.names, "trial", "settings"]
-    rows = table.to_pandas()
-    name = "mu1=0.01,local.lr=0.05"
-    mine = rows[rows["trial"] == name]
-    assert json.loads(mine["settings"].iloc[0]).keys() == {"mu1", "local.lr"}
-    assert len(mine) == read_metrics(swept / "fedmr" / "trials" / name).num_rows
-    assert set(mine["round"]) == {1, 2}
-    about = read_sweep(swept)["methods"]["fedmr"]
-    assert (about["cost"]["trials"], about["cost"]["rounds"]) == (
-        4,
-        sum(t["rounds"] for t in about["trials"]),
-    )
-    assert "Rounds to choose" in (swept / "tuning.md").read_text()
-
-
-def test_resuming_a_finished_sweep_repeats_nothing_and_changes_nothing(swept: Path, cli: Cli) -> None:
-    before = {path: path.stat().st_mtime_ns for path in swept.glob("*/trials/*/metrics/*.parquet")}
-    choices = {name: about["chosen"] for name, about in read_sweep(swept)["methods"].items()}
-    assert len(before) >= 3
-    assert cli("tune", "--resume", "--out", swept).code == 0
-    kept = [p for p in before if read_run(p.parents[1])["state"] == "finished"]
-    assert all(path.stat().st_mtime_ns == before[path] for path in kept)
-    assert {name: about["chosen"] for name, about in read_sweep(swept)["methods"].items()} == choices
 
 
 @pytest.mark.more
