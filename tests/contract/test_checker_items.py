@@ -61,42 +61,6 @@ def test_every_printed_row_is_a_row_or_absent_with_a_reason(name: str) -> None:
         assert set(rows["method"]) <= told | others, place
 
 
-def test_fedvls_mnist_is_judged_on_the_training_images_and_shows_the_held_out_ones_beside() -> None:
-    printed, held_out = (cell("fedvls-mnist", row, "Dir 0.1") for row in ("FedAvg", "FedAvg (held out)"))
-    assert BY_NAME["fedvls-mnist"].measure == "training_best"
-    assert printed.config == held_out.config, "both are read from one run"
-    assert held_out.measure == "accuracy_best"
-    assert not held_out.printed
-    run = printed.config
-    assert (run.data.pool, run.federation.measures, run.federation.rounds) == ("joined", "training", 50)
-    assert run.local.keep_optimizer
-    assert run.local.drop_last
-
-
-def test_scaffold_is_the_codes_with_momentum_inside_and_stands_beside_the_papers() -> None:
-    """Both codes step like FedAvg and correct beside it; Flower's alone weighs the controls by samples. The
-    paper's has no momentum: run at ten times the rate, to which 0.9 adds up, and at the printed one.
-    """
-    plain = cell("niid-mnist", "FedAvg", "IID").config.local
-    for name, column, controls in (
-        ("niid-mnist", "IID", "samples"),
-        ("niid-cifar10", "#C=2", "samples"),
-        ("niid-cifar10", "#C=2 NIID-Bench", "clients"),
-        ("niid-cifar10-100", "IID", "clients"),
-    ):
-        theirs = cell(name, "SCAFFOLD", column).config
-        assert (theirs.local.lr, theirs.local.momentum) == (plain.lr, plain.momentum)
-        assert theirs.args["momentum_inside"] is True
-        assert theirs.args.get("controls_by", "clients") == controls
-        rates = []
-        for row in ("SCAFFOLD (lr 0.1)", "SCAFFOLD (lr 0.01)"):
-            one = cell(name, row, column).config
-            assert (dict(one.args), one.local.momentum) == ({}, 0.0)
-            assert not cell(name, row, column).printed
-            rates.append(one.local.lr)
-        assert rates == [pytest.approx(plain.lr / (1 - plain.momentum)), plain.lr]
-
-
 def test_the_focal_loss_is_the_weighted_cross_entropy_at_gamma_0_and_weighs_less_what_is_sure() -> None:
     """Two classes of equal scores: p = 1/2, so −log p = log 2 and (1 − p)² = 1/4."""
     logits, labels = torch.zeros(3, 2), torch.tensor([0, 1, 1])

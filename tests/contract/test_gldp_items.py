@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import replace
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from raffed.data.splits import parse_split
 from raffed.data.stages import Stages
 from raffed.data.transforms import transform_for
 from raffed.methods.fedic import fedic
-from raffed.methods.gldp import LocalForm
 from raffed.tables.catalogue import find_item
 from raffed.tables.items import SCALES, Cell
 
@@ -114,46 +112,3 @@ def test_every_stage_is_scored_in_its_last_visits_whatever_the_order(scale: str)
     for run in made:
         for visits in scored_visits(run).values():
             assert all(visits[-max(1, min(VISITS, len(visits) // 2)) :])
-
-
-DEFAULT = {
-    "lam": 0.5,
-    "beta": 0.5,
-    "lp": "feature_softmax_sample",
-    "gp": "class_mean",
-    "temperature": 1.0,
-    "body_epochs": 10.0,
-    "head_epochs": 20.0,
-}
-
-
-def test_settings_are_varied_one_at_a_time_from_the_default_over_the_sheet_s_grids() -> None:
-    """G-X2 and docs/papers/gldp.md §9: λ 0, .25, .5, .75, 1; β 0, .1, .5, .9, 1; T .5, 1, 2; §4: LP's forms;
-    §5: gp=per_sample; A4: t 1, 5, 10, 14 with t + s = 30.
-    """
-    found = cells("gldp/settings")
-    columns = [f"{task} {metric}" for task in TASKS for metric in ("A_glo", "A_sel")]
-    assert list(dict.fromkeys(column for _, column in found)) == columns
-    rows = list(dict.fromkeys(row for row, _ in found))
-    assert (len(found), rows[0], find_item("gldp/settings").baseline) == (
-        len(rows) * 4,
-        "GLDP full",
-        "GLDP full",
-    )
-    tried: dict[str, set[object]] = {name: {value} for name, value in DEFAULT.items()}
-    for row in rows[1:]:
-        args = {**DEFAULT, **found[row, columns[0]].config.args}
-        changed = {name for name in DEFAULT if args[name] != DEFAULT[name]}
-        assert len(changed) == 1 or changed == {"body_epochs", "head_epochs"}
-        assert args["body_epochs"] + args["head_epochs"] == 30
-        for name in changed:
-            tried[name].add(args[name])
-    assert (tried["lam"], tried["beta"], tried["temperature"]) == (
-        {0, 0.25, 0.5, 0.75, 1},
-        {0, 0.1, 0.5, 0.9, 1},
-        {0.5, 1, 2},
-    )
-    assert (tried["lp"], tried["gp"]) == (set(get_args(LocalForm)) - {"none"}, {"class_mean", "per_sample"})
-    assert tried["body_epochs"] == {1, 5, 10, 14}
-    measured = {(column.rpartition(" ")[2], cell.measure) for (_, column), cell in found.items()}
-    assert measured == {("A_glo", "a_glo"), ("A_sel", "a_sel")}

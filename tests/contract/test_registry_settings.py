@@ -94,32 +94,6 @@ def test_fedmr_s_runs_have_the_sheet_s_settings() -> None:
     assert chosen["FedMR(inter=off,intra=off)"] == {"mu1": 0.0, "mu2": 0.0}
 
 
-def test_mpfedcon_s_encoders_take_the_data_s_epochs_and_every_party_is_asked() -> None:
-    """Part C, common: τ_θ = 1 for CIFAR-10, else 5, and the mean over the last ten rounds; table 3 and
-    figures against the round ask after every one. docs/papers/baselines-personal.md: Per-FedAvg adapts for an
-    epoch.
-    """
-    rows = {(cell.row, cell.column): cell.config for cell in items()["mpfedcon/table1"].cells}
-    assert rows["MpFedcon", "CIFAR10 (100,5)"].args["encoder_epochs"] == 1.0
-    assert rows["MpFedcon", "CIFAR100 (100,5)"].args["encoder_epochs"] == 5.0
-    assert rows["FedRep", "FEMNIST (150,3)"].args == {"private": "top", "body_epochs": 5.0}
-    assert {config.args["adapt_epochs"] for (row, _), config in rows.items() if row == "PerFedAvg"} == {1.0}
-    once = {"FedAvg+FT"}  # fine-tuned after the last round alone
-    assert {config.federation.survey for (row, _), config in rows.items() if row not in once} == {10}
-    assert {config.federation.survey for (row, _), config in rows.items() if row in once} == {1}
-    assert {cell.config.federation.survey for cell in items()["mpfedcon/table3"].cells} == {200}
-    always = [items()[f"mpfedcon/{name}"].cells for name in ("table3", "fig6", "fig7")]
-    assert all(
-        cell.config.federation.survey == cell.config.federation.rounds
-        for cells in always
-        for cell in cells
-        if cell.row not in once
-    )
-    second = {cell.config.identity() for cell in items()["mpfedcon/table2"].cells}
-    # Those of CIFAR-10: MpFedcon's μ there is 10
-    assert sum(cell.config.identity() in second for cell in always[0]) == 4
-
-
 def test_every_run_of_mpfedcon_has_the_common_settings() -> None:
     """docs/papers/mpfedcon.md §4: SGD 0.01, momentum 0.5, batch 10, weight decay 1e-4, r = 0.1, τ_h = 10 (a
     default: docs/papers/mpfedcon.md §4); 100 rounds, 200 of FEMNIST and in table 2's second columns and table
@@ -167,3 +141,16 @@ def test_mpfedcon_s_data_and_networks_are_the_sheet_s() -> None:
         assert style == "auto" or transform_for(run.data.dataset, style).augments
     assert LogNormalSizes.default_local_test == 0.1
     assert rows["FEMNIST (150,3)"].data.split == "lognormal:150:3"
+
+
+def test_the_runs_of_fedmr_s_table_7_measure_eigenvalues_and_those_of_figure_4_memory() -> None:
+    """Table 7's runs are Table 1's too: one that measures and one that does not would be trained twice."""
+    seventh, first, costs = (
+        {(cell.row, cell.column): cell.config for cell in items()[f"fedmr/{name}"].cells}
+        for name in ("table7", "table1", "fig4")
+    )
+    assert all(config.federation.asks("spectrum") for config in seventh.values())
+    shared = seventh.keys() & first.keys()
+    assert len(shared) == 7 * 5
+    assert all(seventh[place].identity() == first[place].identity() for place in shared)
+    assert all(config.federation.asks("memory") for config in costs.values())

@@ -43,22 +43,6 @@ def test_a_missing_space_names_the_file_to_write() -> None:
         load_space("fednew")
 
 
-GRIDS = {  # docs/papers/baselines.md, Grids, docs/papers/fedmr.md §6
-    "fedprox": {"mu": [0.001, 0.01, 0.1, 1.0]},
-    "moon": {"mu": [0.1, 1.0, 5.0]},
-    "feddyn": {"alpha": [0.001, 0.01, 0.1]},
-    "feddc": {"alpha": [0.001, 0.01, 0.1]},
-    "fedmr": {"mu1": [0.001, 0.01, 0.1], "mu2": [0.01, 0.1, 1.0]},
-    "fedproc": {},
-}  # FedNova has none there; its space is MAP's
-
-
-@pytest.mark.parametrize("name", GRIDS)
-def test_the_grids_of_fedmr_s_comparison_are_the_sheets(name: str) -> None:
-    space = load_space(name)
-    assert {keyword: values(space, keyword) for keyword in space} == GRIDS[name]
-
-
 def test_an_axis_that_is_no_grid_is_refused_by_name() -> None:
     with pytest.raises(UsageError, match="mu = "):
         points({"mu": tune.uniform(0, 1)})

@@ -8,7 +8,6 @@ import hashlib
 import io
 import pickle
 import random
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -216,27 +215,15 @@ def test_the_file_of_a_stranger_is_read_when_nothing_is_wrong_with_it(tmp_path: 
     assert [part.tolist() for part in (*p.train, *p.test)] == [[5, 1], [2], [7], []]
 
 
-NONE = np.zeros(0, dtype=np.int64)
-EMPTY = dict.fromkeys(("train_lengths", "train_indices", "test_lengths", "test_indices"), NONE)
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"format": np.int64(3)}, "partition format 3"),
-        ({"format": np.int64(2)}, "lacks the arrays stage_order, test_pool, test_stages, train_stages"),
-        ({"format": np.array([1])}, "format is int64 (1,)"),
-        ({"num_classes": np.int64(0)}, "num_classes = 0"),
         ({"test_indices": np.array([1])}, "listed twice"),
-        ({"train_indices": np.array([5, 1, -2])}, "must not be below 0"),
         ({"train_indices": np.array([5, 1, 10])}, "index 10, but the data has 10"),
         ({"train_indices": np.array([5.0, 1, 2])}, "train_indices is float64"),
-        ({"train_lengths": np.array([2, 2])}, "add up to 4, but there are 3"),
-        ({"train_lengths": np.array([3, 0])}, "client 1 has nothing to train on"),
         ({"train_lengths": np.array([2**62, 2**62, 2**62, 2**62, 3])}, "add up to"),
-        ({"test_lengths": np.array([1])}, "2 train and 1 test lists"),
-        (EMPTY, "0 train and 0 test lists"),
-        ({"recipe": np.str_("{")}, "recipe is not json"),
+        ({"train_lengths": np.array([3, 0])}, "client 1 has nothing to train on"),
         ({"recipe": np.str_("[1]")}, "recipe is not an object"),
         ({"recipe": np.array({}, dtype=object)}, "allow_pickle=False"),
         ({"sha256": np.str_("0" * 64)}, "do not have the stored sha256"),
@@ -261,25 +248,6 @@ def test_a_division_of_another_program_is_refused_with_what_to_do(kind: str, tmp
     with path.open("wb") as file:
         pickle.dump(lists, file) if kind == "pickle" else np.savez(file, **lists)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"FL-bench, FedLab\) are not read: give the lists of indices to"):
-        Partition.load(path)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        b"{'descr': '<i8', 'fortran_order': False, 'shape': (1000000000000000,), }",  # petabytes
-        b"{'descr': '<i8', 'fortran_order': False, 'shape': (3,), (((}",
-        b"\xff\xfe{'descr'",
-    ],
-)
-def test_an_array_header_that_lies_or_cannot_be_read_is_refused(fields: bytes, tmp_path: Path) -> None:
-    header = b"\x93NUMPY\x01\x00v\x00" + fields
-    path = tmp_path / "p.npz"
-    with zipfile.ZipFile(io.BytesIO(stored())) as source, zipfile.ZipFile(path, "w") as target:
-        for name in source.namelist():
-            lie = header.ljust(10 + 0x76 - 1) + b"\n" if name == "train_indices.npy" else source.read(name)
-            target.writestr(name, lie)
-    with pytest.raises(UsageError, match=r"p\.npz"):
         Partition.load(path)
 
 

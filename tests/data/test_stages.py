@@ -217,33 +217,6 @@ def test_a_saved_partition_with_stages_or_foreign_tests_comes_back_whole(text: s
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"stage_order": np.str_("both")}, "stage_order"),
-        ({"test_pool": np.str_("validation")}, "test_pool"),
-        ({"train_stages": np.array([[1, 2], [3, 4]])}, r"stages \(2, 2\) of training"),
-        ({"train_stages": np.ones((4, 5), dtype=np.int64)}, "train_stages do not cut"),
-        ({"test_stages": np.zeros((4, 5))}, "test_stages is float64"),
-        (
-            {"train_stages": np.zeros((4, 0), dtype=np.int64)},
-            r"stages \(4, 0\) of training",
-        ),
-        ({"stage_order": np.str_("outer")}, "do not have the stored sha256"),
-    ],
-)
-def test_wrong_stages_of_a_file_are_refused(
-    changes: dict[str, np.ndarray], said: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "p.npz"
-    made("stages:4:4:5:if10")[0].save(path)
-    with np.load(path) as stored:
-        arrays = {name: stored[name] for name in stored.files}
-    np.savez(path, **(arrays | changes))
-    with pytest.raises(UsageError, match=said):
-        Partition.load(path)
-
-
-@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("stages:4:11:5:if10", "11 classes for each client; the data has 10"),

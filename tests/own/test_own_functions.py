@@ -196,12 +196,6 @@ def test_a_function_divides_the_labels_with_arguments_of_its_own() -> None:
     assert split_name(" ./boom.py:f ") == "./boom.py:f"  # a name is checked without importing the file
 
 
-def test_the_seed_decides_and_nothing_else_does() -> None:
-    one, two, other = (divided("./mylab.py:halves", seed) for seed in (3, 3, 4))
-    assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
-    assert not all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
-
-
 def test_natural_clients_are_given_to_a_function_that_asks_for_them() -> None:
     assert [len(one) for one in divided("./mylab.py:owners_of", owners=LABELS // 5)] == [60, 60]
     with pytest.raises(UsageError, match="needs the natural clients"):

@@ -218,7 +218,6 @@ BROKEN_SELECTIONS: dict[Callable[..., Sequence[int]], str] = {
 
 BASE = RunConfig()
 PAIR = {("FedAvg", "digits"): BASE, ("FedProx", "digits"): BASE.changed({"method": "fedprox"})}
-GOOD_TABLE = raffed.table("pair", "Two methods", PAIR)
 UNKNOWN = raffed.table("t", "t", {("A", "x"): BASE.changed({"data.dataset": "nosuch"})})
 MISTYPED = raffed.table("t", "t", {("A", "x"): BASE.changed({"method": "fedprox", "args": {"mu": -1.0}})})
 EMPTY_PROXY = raffed.table("t", "t", PAIR, proxy=lambda config: None)

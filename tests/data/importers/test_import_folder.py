@@ -15,7 +15,7 @@ from raffed.data.importers.arrays import import_npz
 from raffed.data.importers.images import import_folder
 from raffed.data.importers.tables import import_table
 from raffed.data.importers.values import part_named
-from raffed.errors import DataFileError, UnknownNameError, UsageError
+from raffed.errors import DataFileError, UsageError
 
 
 def save(path: Path, value: int = 0, side: tuple[int, int] = (6, 4), mode: str = "RGB") -> Path:
@@ -274,27 +274,3 @@ def test_a_column_that_names_the_parts_divides_a_table() -> None:
     assert "not used: val (2)" in found.facts.notes[1]
     assert import_table(table, label="y", drop=("split",), test=0.0).x.shape == (12, 1)
     assert import_table(table, label="y", features=("age", "split"), test=0.0).x.shape == (12, 4)
-
-
-def test_parts_of_hugging_face_and_of_pfllib_are_known_in_any_spelling(tmp_path: Path) -> None:
-    hf = pytest.importorskip("datasets", reason="pip install 'raffed[hf]'")
-    from raffed.data.importers.reference import import_hf_place
-
-    part = hf.Dataset.from_dict({"ids": [[1, 2], [3, 4]] * 4, "label": ["a", "b"] * 4})
-
-    def saved(name: str, **parts: object) -> str:
-        hf.DatasetDict(parts).save_to_disk(str(tmp_path / name))
-        return str(tmp_path / name)
-
-    two = saved("two", training=part, validation=part.select(range(6)))
-    found = import_hf_place(two, x="ids")
-    assert (len(found.x), len(found.x_test)) == (8, 6)
-    assert found.facts.notes == (f"{two}: 'validation' is the test set (there is no part for tests)",)
-    three = saved("three", train=part, validation=part, test=part.select(range(4)))
-    found = import_hf_place(three, x="ids")
-    assert len(found.x_test) == 4
-    assert "not used: validation (8)" in found.facts.notes[0]
-    with pytest.raises(UnknownNameError, match=r"unknown split of .*'tets'"):
-        import_hf_place(three, x="ids", test_split="tets")
-    with pytest.raises(UsageError, match="both mean the test part"):
-        import_hf_place(saved("twice", train=part, Testing=part, tst=part), x="ids")

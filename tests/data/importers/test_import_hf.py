@@ -32,22 +32,6 @@ def test_images_classes_and_clients_are_those_of_the_columns(images: hf.Dataset)
     assert found.client_names == ("w1", "w2")
 
 
-@pytest.mark.parametrize("form", ["folder", "parts", "arrow", "parquet"])
-def test_a_place_on_disk_is_read_without_a_network(images: hf.Dataset, tmp_path: Path, form: str) -> None:
-    place = tmp_path / form
-    if form == "parts":
-        hf.DatasetDict({"train": images, "test": images}).save_to_disk(str(place))
-    elif form == "parquet":
-        place.mkdir()
-        images.to_parquet(str(place / "train.parquet"))
-    else:
-        images.save_to_disk(str(place))
-        place = next(place.glob("*.arrow")) if form == "arrow" else place
-    found = import_hf_place(str(place), image="img", label="y", client="writer", test=0.0)
-    assert found.x[:, 0, 0, 0].tolist() == list(range(8))
-    assert len(found.x_test) == (8 if form == "parts" else 0)
-
-
 def test_partitions_are_the_clients_and_token_ids_are_columns_too(images: hf.Dataset) -> None:
     parts = [images.select(range(0, 3)), images.select(range(3, 8))]
     found = import_flwr(parts, label="y", test_data=images)

@@ -260,20 +260,7 @@ def test_a_column_of_parts_with_a_name_that_is_no_part_is_refused_unless_dropped
     assert import_table(path, label="y", drop=("split",), test=0.0).x.shape == (4, 1)
 
 
-READ_BY_ARROW = [
-    "7",
-    "-0",
-    "+7",
-    "007",
-    "1e5",
-    "1E-400",
-    "1e400",
-    "inf",
-    "1.",
-    ".5",
-    "0.1",
-    "9007199254740993",
-]
+READ_BY_ARROW = ["7", "-0", "+7", "007", "1e5", "1E-400", "1e400", "inf", "1.", ".5", "9007199254740993"]
 NOT_READ = ["nan", "1_0", "0x10", "1e", ".", "", "1 0", "\u0663", "\u22127", "1,5", "true", "+-7"]
 
 
