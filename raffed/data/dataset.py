@@ -19,7 +19,7 @@ from raffed.data.importers.imported import DataFacts, Imported
 from raffed.data.importers.pfllib import import_pfllib
 from raffed.data.importers.reference import import_flwr, import_hf, import_reference
 from raffed.data.importers.tables import import_table
-from raffed.data.importers.values import as_array
+from raffed.data.importers.values import as_array, as_features
 from raffed.data.preparation import Transform, transform_from, transform_in, transform_text
 from raffed.data.randomness import stream
 from raffed.errors import UsageError, check_range
@@ -28,33 +28,28 @@ from raffed.errors import UsageError, check_range
 
 
 Given = npt.ArrayLike
-FEW = 4  # images with at most so many channels may have them on the last axis
 MOST = 2**62  # natural clients have smaller numbers
 ARRAYS = ("x", "y", "x_test", "y_test", "clients", "test_clients")  # of a data set
 
 
-def inputs(where: str, given: Given, max_value: int) -> InputArray:
-    """Return inputs [N, ...] as uint8, float32 or int64. Images in uint8 [N, H, W] get one channel.
+def inputs(where: str, given: Given, max_value: int, like: InputArray | None = None) -> InputArray:
+    """Return inputs [N, ...] as `as_features` does, but pixels in uint8 may also have one axis [N, D].
 
     Args:
         where: The beginning of the message of a UsageError.
         given: The inputs.
         max_value: The largest value that uint8 may have.
+        like: Training inputs, whose type and shape the result must have.
     """
     x = as_array(where, given)
-    if x.ndim < 2 or 0 in x.shape[1:]:
+    alike = like is None or (like.dtype, like.shape[1:]) == (x.dtype, x.shape[1:])
+    if not (x.dtype == np.uint8 and x.ndim == 2 and x.size and alike):
+        x = as_features(where, x, like)
+    if x.dtype == np.uint8 and max_value < 255 and int(x.max(initial=0)) > max_value:
         raise UsageError(
-            f"{where} has shape {x.shape}, but must have the shape (N, ...), with N > 0 samples of one shape"
+            f"{where} goes up to {int(x.max())}, but max_value, the pixel that means 1.0, is {max_value}"
         )
-    if x.dtype == np.uint8:
-        return _pixels(where, x, max_value)
-    if x.dtype.kind == "f":
-        return _finite(where, x)
-    if x.dtype.kind == "b":
-        return x.astype(np.float32)
-    if x.dtype.kind not in "iu":
-        raise UsageError(f"{where} is {x.dtype} {x.shape}, but must be uint8 for pixels, floats, or integers")
-    return x.astype(np.int64, copy=False)
+    return x
 
 
 def numbers(where: str, given: Given, count: int, least: int = 0, most: int = MOST) -> IntArray:
@@ -76,35 +71,6 @@ def numbers(where: str, given: Given, count: int, least: int = 0, most: int = MO
             f"{where} goes from {int(y.min())} to {int(y.max())}, but must stay within {least} to {most - 1}"
         )
     return y.astype(np.int64, copy=False)
-
-
-def _pixels(where: str, x: InputArray, max_value: int) -> InputArray:
-    if x.ndim == 3:
-        x = x[:, None]
-    if x.ndim == 4 and x.shape[1] > FEW >= x.shape[3]:
-        raise UsageError(
-            f"{where} has shape {x.shape}, with the channels last, but must be (N, channels, H, W): "
-            "transpose(0, 3, 1, 2)"
-        )
-    pixels = x.astype(np.uint8, copy=False)
-    if max_value < 255 and x.size and int(pixels.max()) > max_value:
-        raise UsageError(
-            f"{where} goes up to {int(pixels.max())}, but max_value, the pixel that means 1.0, is {max_value}"
-        )
-    return pixels
-
-
-def _finite(where: str, x: InputArray) -> InputArray:
-    with np.errstate(over="ignore"):
-        found = x.astype(np.float32, copy=False)
-    wrong = ~np.isfinite(found)
-    if wrong.any():
-        first = int(np.flatnonzero(wrong.reshape(len(wrong), -1).any(axis=1))[0])
-        raise UsageError(
-            f"{where} has {int(wrong.sum())} values that are not finite in float32, the first in sample "
-            f"{first}; fill in or leave out missing values"
-        )
-    return found
 
 
 P = ParamSpec("P")
@@ -199,19 +165,10 @@ class Dataset:
         if (x_test is None) != (y_test is None):
             raise UsageError(f"{label}: x_test and y_test belong together; give both or neither")
         x = inputs(f"{label}: x", x, max_value)
-        if not len(x):
-            raise UsageError(f"{label}: x holds no training sample")
-        x_test = (
-            x[:0] if x_test is None or not np.size(x_test) else inputs(f"{label}: x_test", x_test, max_value)
-        )
+        x_test = inputs(f"{label}: x_test", x[:0] if x_test is None else x_test, max_value, x)
         y = numbers(f"{label}: y", y, len(x))
         y_test = numbers(f"{label}: y_test", [] if y_test is None else y_test, len(x_test))
         classes = _class_count(label, num_classes, class_names, y, y_test)
-        if len(x_test) and (x_test.shape[1:], x_test.dtype) != (x.shape[1:], x.dtype):
-            raise UsageError(
-                f"{label}: inputs of x_test are {x_test.dtype} {x_test.shape[1:]}, but those of x are "
-                f"{x.dtype} {x.shape[1:]}"
-            )
         values = {
             "x": x,
             "y": numbers(f"{label}: y", y, len(x), 0, classes),

@@ -26,7 +26,7 @@ from raffed.models.catalogue import MODELS, Factory, ModelInfo, Shape, is_own, m
 
 if TYPE_CHECKING:
     from raffed.models.last_layers import LastLayers
-    from raffed.models.net import Net
+    from raffed.models.net import Net as Net
 
 BIAS = "head_bias"  # an argument of each of raffed's factories, and of every network of one's own
 COPIES = 4  # of the weights that training holds at least: a client's, the server's, a gradient, a sum

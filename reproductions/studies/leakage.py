@@ -41,7 +41,7 @@ from raffed.tables.studies import Work
 from .record import Recorder
 
 if TYPE_CHECKING:
-    from raffed.models.net import Net
+    from raffed.models import Net
 
 SHOWN = 6  # number of images in the picture
 

@@ -282,7 +282,7 @@ def test_the_npz_layout_gives_images_labels_and_writers(tmp_path: Path) -> None:
         ({"labels": np.array([0, 1])}, "y has 2 entries"),
         ({"writer": np.array([0, 1, 2, -3, 0])}, "clients goes from -3 to 2"),
         ({"images": np.zeros((5, 28, 27), np.uint8)}, r"images are uint8 \(5, 28, 27\)"),
-        ({"images": np.zeros((0, 28, 28), np.uint8)}, "x holds no training sample"),
+        ({"images": np.zeros((0, 28, 28), np.uint8)}, "with at least one sample"),
         ({"writer_ids": np.array([{}], dtype=object)}, "allow_pickle=False"),
         ({"writer": None}, "lacks the arrays writer"),
     ],

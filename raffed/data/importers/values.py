@@ -189,7 +189,7 @@ def _converted(where: str, x: Array) -> Array:
         return x.astype(np.int64, copy=False)
     if x.dtype.kind != "f" or x.dtype.itemsize > 8:
         raise UsageError(f"{where} is {x.dtype} {x.shape}; {_FLOATS}")
-    values = x.astype(np.float64, copy=False)
+    values = x.astype(np.float64) if x.dtype.itemsize < 4 else x
     _refuse(
         ~np.isfinite(values),
         f"{where} has {{count}} values that are NaN or infinite, {{first}}; fill them or remove these "
