@@ -247,6 +247,23 @@ class Checkout:
                         return path
         return None
 
+    def loop_of(self, server: str) -> Source:
+        """Return the file with the loop over rounds: the server's, or that of a class it builds on."""
+        folder, waiting = self.family.servers.replace(".", "/") + "/", [server]
+        for path in waiting:
+            source = self.sources[path]
+            if any(function.name == "train" for function in source.all(ast.FunctionDef)):
+                return source
+            bases = {last_name(base) for node in source.all(ast.ClassDef) for base in node.bases}
+            waiting += [
+                other
+                for other, each in self.sources.items()
+                if other.startswith(folder)
+                and other not in waiting
+                and any(node.name in bases for node in each.all(ast.ClassDef))
+            ]
+        return self.sources[server]
+
     def packages(self) -> list[Missing]:
         """Return the packages that are imported and not installed here, each where it is imported first."""
         found: dict[str, Missing] = {}

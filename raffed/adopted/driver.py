@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import ctypes
 import hashlib
 import importlib.machinery
 import importlib.util
@@ -33,7 +34,8 @@ import numpy as np
 import torch
 
 # What a clock says is no state, and the number of rounds is an order
-UNCOUNTED = {"Budget", "train_time_cost", "send_time_cost", "train_time", "global_rounds"}
+UNCOUNTED = {"Budget", "time", "train_time_cost", "send_time_cost", "train_time", "global_rounds"}
+FOLDERS_OF_DATA = {"dataset", "Data"}
 NO_STATE = (type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType)
 CAN_BE_MADE_ANEW = (*NO_STATE, io.IOBase, type(threading.Lock()), type(threading.RLock()))
 
@@ -66,7 +68,24 @@ def written(root: pathlib.Path) -> dict[str, pathlib.Path]:
     """Return the files that the engine wrote below a folder: path → file, in the order of their paths."""
     every = {path.relative_to(root): path for path in sorted(root.rglob("*")) if path.is_file()}
     sources = (".py", ".pyc")
-    return {n.as_posix(): p for n, p in every.items() if p.suffix not in sources and "dataset" not in n.parts}
+    return {
+        name.as_posix(): path
+        for name, path in every.items()
+        if path.suffix not in sources and not FOLDERS_OF_DATA & {*name.parts}
+    }
+
+
+def lies_in_files(value: object) -> bool:
+    """Return whether an object's arrays are mapped from files, as the data are that a new process reads."""
+    parts = getattr(value, "__dict__", {}).values()
+    return any(isinstance(part, np.memmap) for part in parts)
+
+
+def set_locals(frame: Any, values: Any) -> None:
+    """Set local variables of a function that is being executed."""
+    frame.f_locals.update(values)
+    if sys.version_info < (3, 13):  # before, f_locals is a copy
+        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
 
 
 def digest(server: Any, root: pathlib.Path) -> str:
@@ -91,7 +110,7 @@ def digest(server: Any, root: pathlib.Path) -> str:
             put(type(value).__name__, value)
         elif isinstance(value, str):
             put("" if "/" in value else value)
-        elif isinstance(value, (*NO_STATE, torch.utils.data.DataLoader)):
+        elif isinstance(value, (*NO_STATE, torch.utils.data.DataLoader)) or lies_in_files(value):
             put(type(value).__name__)
         elif id(value) in met:
             put("again", met[id(value)])
@@ -135,8 +154,10 @@ def digest(server: Any, root: pathlib.Path) -> str:
     return total.hexdigest()
 
 
-def saved(server: Any, root: pathlib.Path, place: str) -> list[str]:
+def saved(server: Any, local: Any, root: pathlib.Path, place: str) -> list[str]:
     """Write the whole state, and return the names of attributes that a new process makes itself.
+
+    `local` holds the local variables of the loop that live from round to round.
 
     Raises:
         RefusedError: An attribute that holds state cannot be saved.
@@ -144,6 +165,9 @@ def saved(server: Any, root: pathlib.Path, place: str) -> list[str]:
     state: dict[str, Any] = {}
     left: list[str] = []
     for name, value in vars(server).items():
+        if lies_in_files(value):
+            left.append(name)
+            continue
         try:
             torch.save(value, io.BytesIO())
             state[name] = value
@@ -152,7 +176,7 @@ def saved(server: Any, root: pathlib.Path, place: str) -> list[str]:
                 raise RefusedError(f"the server's attribute {name} cannot be saved ({error})") from None
             left.append(name)
     files = {name: path.read_bytes() for name, path in written(root).items()}
-    whole = {"server": state, "generators": generators(), "files": files}  # in one piece, so sharing stays
+    whole = {"server": state, "local": local, "generators": generators(), "files": files}  # sharing stays
     with open(place, "wb") as stream:
         torch.save(whole, stream)
         stream.flush()
@@ -160,10 +184,11 @@ def saved(server: Any, root: pathlib.Path, place: str) -> list[str]:
     return left
 
 
-def restore(server: Any, root: pathlib.Path, place: str) -> None:
-    """Replace the state of a server, the generators and the files by those that were saved."""
+def restore(server: Any, frame: Any, root: pathlib.Path, place: str) -> None:
+    """Replace the state of a server, of its loop, the generators and the files by those that were saved."""
     whole = torch.load(place)
     vars(server).update(whole["server"])
+    set_locals(frame, whole["local"])
     for path in written(root).values():
         path.unlink()
     for name, data in whole["files"].items():
@@ -196,6 +221,7 @@ class Engine:
         self.order, self.root, self.tell, self.ask = order, root, tell, ask
         self.server: Any = None
         self.scores: list[Any] = []
+        self.participants: Any = ()
         self.patched: list[Any] = []
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
@@ -242,7 +268,7 @@ class Engine:
             caller = sys._getframe(1)
             if caller.f_code is code and caller.f_lineno in lines:
                 del names["range"]
-                return self.stepped(builtins.range(*limits))
+                return self.stepped(builtins.range(*limits), caller)
             return builtins.range(*limits)
 
         if not lines or "range" in names:
@@ -255,18 +281,26 @@ class Engine:
 
         def tested(server: Any, *args: Any, **named: Any) -> Any:
             answer = function(server, *args, **named)
-            columns = [[float(value) for value in column] for column in answer[:3]]
-            self.scores.append({"name": name, "ids": columns[0], "n": columns[1], "correct": columns[2]})
+            if answer is None:  # what it found lies in the server, and it was told the round and who trained
+                number, self.participants = args
+                parts = {"train": server.train_perf[number], "test": server.test_perf[number]}
+                found = {part: [float(value) for value in values] for part, values in parts.items()}
+                data = server.datasets
+                sizes = {"n_train": int(np.size(data.client_y)), "n_test": len(data.test_y)}
+                self.scores.append({"name": name, **found, **sizes})
+            else:
+                columns = [[float(value) for value in column] for column in answer[:3]]
+                self.scores.append({"name": name, "ids": columns[0], "n": columns[1], "correct": columns[2]})
             return answer
 
         return tested
 
-    def stepped(self, steps: range) -> Iterator[int]:
-        """Yield the author's round numbers, and wait after each for what to do."""
+    def stepped(self, steps: range, frame: Any) -> Iterator[int]:
+        """Yield the author's round numbers to the loop in a frame, and wait after each for what to do."""
         first = self.order["done"]
         self.tell("ready", rounds=len(steps), server=type(self.server).__name__, versions=versions())
         if self.order["state"]:
-            restore(self.server, self.root, self.order["state"])
+            restore(self.server, frame, self.root, self.order["state"])
         for index in builtins.range(first, len(steps)):
             self.scores, began = [], time.perf_counter()
             yield steps[index]
@@ -275,16 +309,16 @@ class Engine:
                 index=index,
                 seconds=time.perf_counter() - began,
                 scores=self.scores,
-                participants=len(getattr(self.server, "selected_clients", ())),
+                participants=len(getattr(self.server, "selected_clients", self.participants)),
                 state=digest(self.server, self.root),
             )
-            self.obey()
+            self.obey({name: frame.f_locals[name] for name in self.order["carried"]})
 
-    def obey(self) -> None:
-        """Follow the commands after a round."""
+    def obey(self, local: Any) -> None:
+        """Follow the commands after a round. `local` holds the loop's variables that live on."""
         for command in iter(self.ask, {"do": "go"}):
             if command["do"] == "save":
-                self.tell("saved", left=saved(self.server, self.root, command["place"]))
+                self.tell("saved", left=saved(self.server, local, self.root, command["place"]))
             else:
                 raise Stopped
 

@@ -18,9 +18,13 @@ class Family(NamedTuple):
         rounds: The attribute over whose range the server's loop goes.
         extra: How many iterations the loop has beyond that number.
         tests: Beginnings of the names of the server's functions whose answers are scores.
-        data: The folder of the clients' samples, from the main file's folder; {} is the data's name.
+        data: The folder of the clients' samples, from the main file's folder, with {dataset}, {clients} and
+            {seed} in its name.
+        central: Whether the samples of all clients lie in one array, and the server's model is scored on the
+            test set. Otherwise every client has samples of its own for both.
         set_by: Flag of the author's parser → the field that sets it. Parsers have one of several names for
-            some, with `|` between them. A family that cannot be executed yet has none.
+            some, with `|` between them.
+        given: Flag → its value in every run, where the parser has it.
         repeats: Flags that repeat the whole run.
     """
 
@@ -33,7 +37,9 @@ class Family(NamedTuple):
     extra: int
     tests: tuple[str, ...]
     data: str
+    central: bool
     set_by: Mapping[str, str]
+    given: Mapping[str, str | float | bool]
     repeats: tuple[str, ...] = ()
 
 
@@ -47,7 +53,8 @@ FAMILIES = (
         rounds="global_rounds",
         extra=1,
         tests=("test_metrics", "train_metrics"),
-        data="../dataset/{}",
+        data="../dataset/{dataset}",
+        central=False,
         set_by={
             "algorithm": "method",
             "dataset": "data.dataset",
@@ -62,6 +69,7 @@ FAMILIES = (
             "local_epochs|local_steps": "local.epochs",
             "model|model_family": "model.name",
         },
+        given={},
         repeats=("times", "prev"),
     ),
     Family(
@@ -72,9 +80,22 @@ FAMILIES = (
         clients="client",
         rounds="comm_rounds",
         extra=0,
-        tests=(),
-        data="",
-        set_by={},
+        tests=("_test_",),
+        data="Data/{dataset}_{clients}_{seed}_Dirichlet_0.100",
+        central=True,
+        set_by={
+            "method": "method",
+            "dataset": "data.dataset",
+            "total-client": "data.split",
+            "non-iid|iid|split-rule|split-coef|data-file": "data.split",
+            "comm-rounds": "federation.rounds",
+            "active-ratio": "federation.participation",
+            "batchsize": "local.batch_size",
+            "local-learning-rate": "local.lr",
+            "local-epochs": "local.epochs",
+            "model": "model.name",
+        },
+        given={"non-iid": True, "split-rule": "Dirichlet", "split-coef": 0.1},
     ),
 )
 EXECUTED = tuple(family.name for family in FAMILIES if family.set_by)

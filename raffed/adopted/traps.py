@@ -177,8 +177,8 @@ def _looks_ahead(checkout: Checkout, source: Source) -> Nodes:
             yield node
 
 
-def _carried(checkout: Checkout, source: Source) -> Nodes:
-    """Yield a local variable that the loop over rounds reads before it sets it."""
+def carried(checkout: Checkout, source: Source) -> Iterator[ast.Name]:
+    """Yield each local variable that the loop over rounds reads before it sets it."""
     for function, loop in _round_loops(checkout, source):
         names = sorted((node for node in ast.walk(loop) if isinstance(node, ast.Name)), key=position)
         earlier = [node for line in function.body if line.lineno < loop.lineno for node in ast.walk(line)]
@@ -346,8 +346,8 @@ TRAPS = (
     ),
     Trap(
         "carried-over",
-        "A local variable is carried from round to round, so a resumed run may differ.",
-        _carried,
+        "A local variable of the loop is carried from round to round.",
+        carried,
     ),
     Trap(
         "trains-after", "After the last round the models are trained once more, then scored.", _after_the_loop

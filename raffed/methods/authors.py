@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from raffed.adopted.checkout import AuthorFlag, Checkout, Missing, last_name
+from raffed.adopted.checkout import AuthorFlag, Checkout, Missing, Source, last_name
 from raffed.adopted.families import EXECUTED, Family
-from raffed.adopted.traps import traps_of
+from raffed.adopted.traps import carried, traps_of
 from raffed.config.run import RunConfig
 from raffed.config.sections import SECTIONS
 from raffed.config.source import Described
@@ -35,7 +35,7 @@ TAKEN = {  # fields beside these that a run of an author's engine may set
     *(f"data.{name}" for name in ("root", "download", "pool", "local_test", "samples", "split_args")),
     *("runtime.execution", "runtime.actors", "runtime.clients_per_actor", "runtime.threads"),
     *("runtime.checkpoint_every", "runtime.keep_checkpoints", "runtime.max_restarts"),
-    "runtime.author_python",
+    *("runtime.author_python", "runtime.gpu_fraction"),
 }
 SHAPES: dict[tuple[int, ...], str] = {
     (1, 28, 28): "mnist",
@@ -160,17 +160,22 @@ class AuthorsMethod:
         """The traps of the checkout with their places."""
         return {key: [str(place) for place in places] for key, places in traps_of(self.checkout).items()}
 
-    def _in_server(self, trap: str) -> str:
-        """Return the place of a trap in the file of the method's server, or ""."""
+    @functools.cached_property
+    def _loop(self) -> Source:
+        """The file with the loop over rounds."""
         server = next(method.server for method in self.checkout.methods() if method.name == self.method)
-        shown = self.checkout.sources[str(server)].shown
-        places = self.traps.get(trap, [])
-        return next((place for place in places if place.rpartition(":")[0] == shown), "")
+        return self.checkout.loop_of(str(server))
 
     @property
     def ahead(self) -> int:
         """How many rounds of training the model scored in the first iteration contains, 0 or 1."""
-        return int(bool(self._in_server("scored-after")))
+        files = [place.rpartition(":")[0] for place in self.traps.get("scored-after", [])]
+        return int(self._loop.shown in files)
+
+    @property
+    def carried(self) -> list[str]:
+        """The local variables of the loop that live from round to round."""
+        return sorted({node.id for node in carried(self.checkout, self._loop)})
 
     def default_model(self, args: Mapping[str, Value]) -> str:
         """Return the name of the network in a configuration that names none."""
@@ -195,11 +200,6 @@ class AuthorsMethod:
             raise UsageError(
                 f"{self.name} imports {', '.join(map(_at, lacking))}, not installed here; install "
                 f"{names}, or give --author-python with an interpreter that has them"
-            )
-        if place := self._in_server("carried-over"):
-            raise UsageError(
-                f"{self.name}: a local variable lives from round to round ({place}), "
-                "so the run could not be resumed exactly; run the author's command itself"
             )
         self._check_fields(config)
         self._check_args(config.args)
@@ -257,11 +257,11 @@ class AuthorsMethod:
                     f"is {flag.default}, so leave it out"
                 )
 
-    def dataset_name(self, shape: Sequence[int], args: Mapping[str, Value]) -> str:
-        """Return the name that the author's code must find in its flag for data of a shape.
+    def dataset_name(self, dataset: str, shape: Sequence[int], args: Mapping[str, Value]) -> str:
+        """Return the name that the author's code must find in its flag for data of a name and shape.
 
         Raises:
-            UsageError: Main file and shape do not say it, and `--set dataset=NAME` is missing.
+            UsageError: Main file and data do not say it, and `--set dataset=NAME` is missing.
         """
         if "dataset" in args:
             if not gate.is_below(str(args["dataset"])):
@@ -274,11 +274,14 @@ class AuthorsMethod:
             for node in self.checkout.entry.all(ast.Compare)
             if isinstance(node.left, ast.Constant) and last_name(node.comparators[0]) == "dataset"
         }
-        fitting = sorted(name for name in tested if name.lower() == SHAPES.get(tuple(shape)))
+        known = SHAPES.get(tuple(shape))
+        if choices := self.flags[self.flag_of("data.dataset")].choices:  # it stands for the classes, too
+            tested, known = {*choices}, dataset.replace("-", "")
+        fitting = sorted(name for name in tested if name.lower() == known)
         if not fitting:
             raise UsageError(
-                f"{self.name} chooses networks by the data's name ({', '.join(sorted(tested))}), and inputs "
-                f"of the shape {list(shape)} have none; give --set dataset=NAME"
+                f"{self.name} chooses networks by the data's name ({', '.join(sorted(tested))}), and "
+                f"{dataset} with inputs of the shape {list(shape)} has none; give --set dataset=NAME"
             )
         return fitting[0]
 
@@ -296,9 +299,11 @@ class AuthorsMethod:
             "local.epochs": int(config.local.epochs),
             "model.name": config.model.name.removeprefix(MODEL),
         }
-        given = {self.flag_of(field): value for field, value in values.items()}
+        settable = self.family.set_by.values()
+        given = {self.flag_of(field): value for field, value in values.items() if field in settable}
         given |= {"num_classes": classes, **({"seed": config.seed} if "seed" in self.flags else {})}
-        given |= {**config.args, "dataset": self.dataset_name(shape, config.args)}
+        named = self.dataset_name(config.data.dataset, shape, config.args)
+        given |= {**config.args, **self.family.given, "dataset": named}
         words: list[str] = []
         for name, flag in self.flags.items():
             if name in given:

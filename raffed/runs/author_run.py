@@ -18,10 +18,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import raffed.adopted
 from raffed.config.run import RunConfig
 from raffed.config.sections import Model
-from raffed.data.importers.pfllib import DividedData, export
+from raffed.data.importers.pfllib import DividedData, export, plain
 from raffed.data.splits import parse_split
 from raffed.errors import RaffedError, RunFolderError, UsageError
 from raffed.methods.authors import AuthorsMethod
@@ -29,7 +31,13 @@ from raffed.own import gate
 from raffed.results.files import file_sha256, sync_folder
 from raffed.results.lock import held, make_folder
 from raffed.results.metric import Metric, Row
-from raffed.results.metrics import DOWNLOADED_ACCURACY, PERSONAL_ACCURACY, TRAINING_LOSS
+from raffed.results.metrics import (
+    DOWNLOADED_ACCURACY,
+    PERSONAL_ACCURACY,
+    TEST_ACCURACY,
+    TRAINING_ACCURACY,
+    TRAINING_LOSS,
+)
 from raffed.results.runfile import folder_name, read_run
 from raffed.results.segments import up_to
 from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256
@@ -56,10 +64,27 @@ HANDED = (
     "CONDA_PREFIX",
 )
 Event = Mapping[str, Any]
+
+
+def _write_pfllib(setup: Setup, split: str, folder: Path) -> None:
+    """Write the samples of every client, with tests of its own."""
+    data, partition = setup.dataset, setup.partition
+    pools = {"train": (data.x, data.y), "test": (data.x_test, data.y_test)}
+    lists = partition.train, partition.test, partition.test_pool
+    export(DividedData.of(pools, *lists, data.num_classes, split, data.max_value), f"pfllib:{folder}")
+
+
+def _write_flsim(setup: Setup, split: str, folder: Path) -> None:
+    """Write four arrays: samples [clients, n, ...] and labels [clients, n, 1], and those of the test set."""
+    data, rows = setup.dataset, np.stack(setup.partition.train)
+    folder.mkdir(parents=True)
+    for part, x, y in (("client", data.x[rows], data.y[rows]), ("test", data.x_test, data.y_test)):
+        np.save(folder / f"{part}_x.npy", plain(x, data.max_value))
+        np.save(folder / f"{part}_y.npy", y[..., np.newaxis])
+
+
 # How a family's engines find the samples of the clients in their folder
-LAYOUTS: dict[str, Callable[[DividedData, str], object]] = {
-    "pfllib": lambda divided, folder: export(divided, f"pfllib:{folder}")
-}
+LAYOUTS: dict[str, Callable[[Setup, str, Path], None]] = {"pfllib": _write_pfllib, "flsim": _write_flsim}
 
 
 def author_events(
@@ -99,26 +124,36 @@ def check_partition_fits(engine: AuthorsMethod, config: RunConfig, setup: Setup)
     """Refuse a partition that the engine cannot hold.
 
     Raises:
-        UsageError: A client has no test samples, or fewer training samples than a batch where the engine
-            drops the last batch, or the data come in stages.
+        UsageError: A client, or the test set where the engine scores on that, has no test samples. Or a
+            client has fewer training samples than a batch where the engine drops the last batch, or not as
+            many as another where all must have equally many. Or the data come in stages.
     """
     partition, batch = setup.partition, config.local.batch_size
     where = f"split {config.data.split}: {engine.name}"
     if partition.stages is not None:
         raise UsageError(f"{where} reads its data once, and these come in stages; use another split")
-    untested = [client for client, rows in enumerate(partition.test) if not len(rows)]
+    sizes = [len(rows) for rows in partition.train]
+    central = engine.family.central
+    if central and len(set(sizes)) > 1:
+        raise UsageError(
+            f"{where} holds the samples of all clients in one array, and they have from {min(sizes)} to "
+            f"{max(sizes)}; give a split with equal sizes, such as "
+            f"equal:{len(sizes)}:{setup.dataset.num_classes}"
+        )
+    if central and not len(setup.dataset.y_test):
+        raise UsageError(f"{where} scores on the test set, and {setup.dataset.name} has none; use other data")
+    untested = [client for client, rows in enumerate(partition.test) if not central and not len(rows)]
     if untested:
         raise UsageError(
             f"{where} scores every client on its own test samples, and client {untested[0]} has none; give "
             "--local-test 0.2"
         )
     drops = engine.traps.get("last-batch-dropped", [])
-    small = [client for client, rows in enumerate(partition.train) if len(rows) < batch]
+    small = [client for client, size in enumerate(sizes) if size < batch]
     if drops and small:
         raise UsageError(
             f"{where} drops the last batch ({drops[0]}), so client {small[0]} with "
-            f"{len(partition.train[small[0]])} samples would train on nothing; give --batch-size of at most "
-            f"{min(len(rows) for rows in partition.train)}"
+            f"{sizes[small[0]]} samples would train on nothing; give --batch-size of at most {min(sizes)}"
         )
 
 
@@ -211,12 +246,9 @@ class AuthorFolder:
         main, place = checkout.named(checkout.main), self.path / PLACE
         shutil.rmtree(place, ignore_errors=True)
         name = self.command[self.command.index("--dataset") + 1]
-        data, partition = self.setup.dataset, self.setup.partition
-        pools = {"train": (data.x, data.y), "test": (data.x_test, data.y_test)}
-        lists = partition.train, partition.test, partition.test_pool
-        divided = DividedData.of(pools, *lists, data.num_classes, self.config.data.split, data.max_value)
-        folder = os.path.normpath((place / main).parent / family.data.format(name))
-        LAYOUTS[family.name](divided, folder)
+        clients, seed = self.setup.partition.num_clients, self.config.seed
+        folder = (place / main).parent / family.data.format(dataset=name, clients=clients, seed=seed)
+        LAYOUTS[family.name](self.setup, self.config.data.split, Path(os.path.normpath(folder)))
         return {
             "source": str(checkout.folder),
             "target": str(place),
@@ -226,6 +258,7 @@ class AuthorFolder:
             "servers": family.servers,
             "tests": list(family.tests),
             "rounds": family.rounds,
+            "carried": self.engine.carried,
             "packages": [missing.name for missing in checkout.packages()],
             "seed": self.config.seed,
             "threads": self.config.runtime.threads,
@@ -242,6 +275,8 @@ class AuthorFolder:
         environment |= {
             "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"
         }  # engines read back whole models of their own
+        if not self.config.runtime.gpu_fraction:  # some engines take a GPU whenever they see one
+            environment["CUDA_VISIBLE_DEVICES"] = ""
         python = self.config.runtime.author_python or sys.executable
         with (self.path / LOG).open("ab") as log:
             try:
@@ -368,9 +403,18 @@ def _contents(config: RunConfig, setup: Setup, engine: AuthorsMethod, command: S
 def rows_of(number: int, heard: Event) -> list[Row]:
     """Return the rows of an iteration, whose scored model contains `number` rounds of training.
 
-    What an engine's plain test scores is the personal model, unless a second test scores that.
+    What an engine's plain test scores is the personal model, unless a second test scores that. An engine with
+    one test set scores the server's model, on that and on all training samples.
     """
     scores: list[Event] = heard["scores"]
+    central = next((score for score in scores if "n_test" in score), None)
+    if central is not None:
+        n, (loss, correct), (_, value) = central["n_train"], central["train"], central["test"]
+        return [
+            TRAINING_LOSS.row(number, loss, n=n, seconds=heard["seconds"]),
+            TRAINING_ACCURACY.row(number, correct, n=n),
+            TEST_ACCURACY.row(number, value, n=central["n_test"]),
+        ]
     trained = next((score for score in scores if score["name"].startswith("train")), None)
     tests = {score["name"]: score for score in scores if score["name"].startswith("test")}
     n = int(sum(trained["n"])) if trained else None
@@ -393,6 +437,7 @@ def _accuracies(number: int, metric: Metric, score: Event) -> Iterator[Row]:
 def event_of(number: int, total: int, heard: Event) -> RoundEvent:
     """Return the event of a round."""
     rows = rows_of(number, heard)
-    means = [row.value for row in rows if row.metric == "accuracy" and row.client is None]
-    personal, seconds = means[-1] if means else None, heard["seconds"]
-    return RoundEvent(number, total, rows[0].value, None, personal, heard["participants"], 0, 0, seconds)
+    means = {row.split: row.value for row in rows if row.metric == "accuracy" and row.client is None}
+    on_test_set, personal = means.get(TEST_ACCURACY.split), means.get(PERSONAL_ACCURACY.split)
+    several, seconds = heard["participants"], heard["seconds"]
+    return RoundEvent(number, total, rows[0].value, on_test_set, personal, several, 0, 0, seconds)

@@ -1,7 +1,8 @@
-"""A small engine in the layout of the family pfllib, written for these tests: main file, servers, clients.
+"""Two small engines in the layouts of the families pfllib and flsim, written for these tests.
 
-FedX averages and scores before it trains. FedY scores after training, has a personal test of its own, and
-keeps a function in its state. FedZ carries a local variable from round to round.
+Of pfllib's, FedX averages and scores before it trains. FedY scores after training, has a personal test of its
+own, and keeps a function in its state. FedQ, of flsim's, inherits a loop that carries a local variable from
+round to round.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ MAIN = """
     import torch
     from flcore.servers.serverx import FedX
     from flcore.servers.servery import FedY
-    from flcore.servers.serverz import FedZ
     torch.manual_seed(0)
 
     def run(args):
@@ -26,8 +26,6 @@ MAIN = """
             server = FedX(args)
         elif args.algorithm == "FedY":
             server = FedY(args)
-        elif args.algorithm == "FedZ":
-            server = FedZ(args)
         server.train()
 
     if __name__ == "__main__":
@@ -141,20 +139,6 @@ SERVER_Y = """
                 self.gather()
             self.save_results()
 """
-SERVER_Z = """
-    from flcore.clients.clientx import ClientX
-    from flcore.servers.serverbase import Server
-
-    class FedZ(Server):
-        def __init__(self, args):
-            super().__init__(args, ClientX)
-
-        def train(self):
-            last = 0
-            for i in range(self.global_rounds + 1):
-                self.notes.append(last)
-                last = self.evaluate()
-"""
 CLIENT = """
     import copy
     import numpy as np
@@ -205,15 +189,116 @@ FILES = {
     "system/flcore/servers/serverbase.py": BASE,
     "system/flcore/servers/serverx.py": SERVER_X,
     "system/flcore/servers/servery.py": SERVER_Y,
-    "system/flcore/servers/serverz.py": SERVER_Z,
     "system/flcore/clients/clientx.py": CLIENT,
     "LICENSE": "MIT License. Permission is hereby granted, free of charge, to any person",
 }
+SIMULATOR_MAIN = """
+    import argparse
+    import numpy as np
+    import torch
+    from server import *
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--dataset", choices=["CIFAR10", "DIGITS"], type=str, default="CIFAR10")
+    parser.add_argument("--model", choices=["Line"], type=str, default="Line")
+    parser.add_argument("--non-iid", action="store_true", default=False)
+    parser.add_argument("--active-ratio", type=float, default=0.1)
+    parser.add_argument("--total-client", type=int, default=100)
+    parser.add_argument("--comm-rounds", type=int, default=500)
+    parser.add_argument("--local-epochs", type=int, default=5)
+    parser.add_argument("--batchsize", type=int, default=50)
+    parser.add_argument("--weight-decay", type=float, default=0.001)
+    parser.add_argument("--local-learning-rate", type=float, default=0.1)
+    parser.add_argument("--seed", type=int, default=20)
+    parser.add_argument("--method", choices=["FedQ"], type=str, default="FedQ")
+    args = parser.parse_args()
+
+    rule = "Dirichlet_0.100" if args.non_iid else "iid_"
+    place = "./Data/%s_%d_%d_%s/" % (args.dataset, args.total_client, args.seed, rule)
+    parts = ("client_x", "client_y", "test_x", "test_y")
+    samples = argparse.Namespace(**{part: np.load(place + part + ".npy", mmap_mode="r") for part in parts})
+    torch.manual_seed(args.seed)
+    if args.method == "FedQ":
+        FedQ(args, samples, lambda: torch.nn.Linear(64, 10)).train()
+"""
+SIMULATOR_BASE = """
+    import time
+    import numpy as np
+    import torch
+    from client import *
+
+    class Server:
+        def __init__(self, args, datasets, make):
+            self.args, self.datasets, self.make, self.lr = args, datasets, make, args.local_learning_rate
+            self.model, self.time = make(), np.zeros(args.comm_rounds)
+            self.train_perf, self.test_perf = np.zeros((args.comm_rounds, 2)), np.zeros((args.comm_rounds, 2))
+
+        def _activate_clients_(self, t):
+            np.random.seed(t + self.args.seed)
+            drawn = np.random.uniform(size=self.args.total_client) <= self.args.active_ratio
+            return np.flatnonzero(drawn) if drawn.any() else np.array([0])
+
+        def _test_(self, t, selected):
+            data, parts = self.datasets, (self.datasets.client_x, self.datasets.client_y)
+            samples = {"train": [np.concatenate(part) for part in parts], "test": [data.test_x, data.test_y]}
+            for name, (x, y) in samples.items():
+                right = self.model(tensors(x, y)[0]).argmax(1) == tensors(x, y)[1]
+                getattr(self, name + "_perf")[t] = 0.0, right.float().mean().item()
+            print("Test accuracy %.6f" % self.test_perf[t][1])
+
+        def train(self):
+            before = [torch.zeros(10, 64), torch.zeros(10)]
+            for t in range(self.args.comm_rounds):
+                began = time.time()
+                selected = self._activate_clients_(t)
+                moves = [Client(self, client, before).train() for client in selected]
+                before = [torch.stack(parts).mean(dim=0) for parts in zip(*moves)]
+                for part, move in zip(self.model.parameters(), before):
+                    part.data += move
+                self._test_(t, selected)
+                self.time[t] = time.time() - began
+            self._save_results_()
+
+        def _save_results_(self):
+            pass
+"""
+SIMULATOR_CLIENT = """
+    import copy
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    def tensors(x, y):
+        return torch.tensor(x).flatten(1), torch.tensor(y).flatten().long()
+
+    class Client:
+        def __init__(self, server, number, before):
+            self.server, self.model = server, copy.deepcopy(server.model)
+            for part, move in zip(self.model.parameters(), before):
+                part.data += server.ahead * move
+            self.samples = tensors(server.datasets.client_x[number], server.datasets.client_y[number])
+
+        def train(self):
+            args, (x, y), weights = self.server.args, self.samples, self.model.parameters
+            optimizer = torch.optim.SGD(weights(), lr=self.server.lr, weight_decay=args.weight_decay)
+            for _ in range(args.local_epochs):
+                for rows in torch.randperm(len(y)).split(args.batchsize):
+                    optimizer.zero_grad()
+                    cross_entropy(self.model(x[rows]), y[rows]).backward()
+                    optimizer.step()
+            return [new.data - old.data for new, old in zip(weights(), self.server.model.parameters())]
+"""
+SIMULATOR = {
+    "train.py": SIMULATOR_MAIN,
+    "server/__init__.py": "from .FedQ import FedQ\n",
+    "server/server.py": SIMULATOR_BASE,
+    "server/FedQ.py": "from .server import Server\nclass FedQ(Server): ahead = 0.5\n",
+    "client/__init__.py": SIMULATOR_CLIENT,
+}
 
 
-def written(folder: Path, **changed: str) -> Path:
-    """Write the engine into a folder. `changed` maps the stem of a file to its text in place of ours."""
-    for name, text in FILES.items():
+def written(folder: Path, files: dict[str, str] = FILES, **changed: str) -> Path:
+    """Write an engine into a folder. `changed` maps the stem of a file to its text in place of ours."""
+    for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(textwrap.dedent(changed.get(Path(name).stem, text)))
     return folder

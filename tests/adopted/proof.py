@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from raffed.adopted.checkout import Checkout
+from raffed.methods.authors import AuthorsMethod
 
 HERE = Path(__file__).parent
 DRIVER = HERE.parents[1] / "raffed" / "adopted" / "driver.py"
@@ -32,37 +33,51 @@ class Proof:
     """One method of a checkout, with its flags but the number of rounds.
 
     Attributes:
-        checkout: The author's files.
-        data: A folder of PFLlib's with the clients' samples.
+        method: The method.
+        data: A folder with the clients' samples, as the engine reads it.
         flags: The flags.
         work: An empty folder.
     """
 
-    checkout: Checkout
+    method: AuthorsMethod
     data: Path
     flags: Sequence[str]
     work: Path
 
     @property
+    def checkout(self) -> Checkout:
+        return self.method.checkout
+
+    @property
     def _main(self) -> str:
         return self.checkout.named(self.checkout.main)
+
+    def _flags(self, last: int) -> list[str]:
+        flag = self.method.flag_of("federation.rounds")
+        return [*self.flags, f"--{flag}", str(last + 1 - self.method.family.extra)]
 
     def _fresh(self) -> Path:
         """Return the folder of a process: the same for all, because states hold names of files."""
         place = self.work / "engine"
         shutil.rmtree(place, ignore_errors=True)
         dataset = self.flags[self.flags.index("--dataset") + 1]
-        shutil.copytree(self.data, (place / self._main).parents[1] / "dataset" / dataset)
+        folder = self.method.family.data.format(dataset=dataset, clients=4, seed=0)
+        shutil.copytree(self.data, os.path.normpath((place / self._main).parent / folder))
         return place
 
-    def unhooked(self, last: int) -> str:
-        """Return the hash at the end of the main file with this number of rounds, without any hook."""
+    def unhooked(self, index: int, last: int) -> str:
+        """Return the hash after an iteration of the main file, without any hook.
+
+        It is taken at the end of a run of so many iterations. Engines that make room for all rounds in
+        advance run them all, and it is taken as the next begins.
+        """
         place = self._fresh()
         for name in self.checkout.hashes:
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(self.checkout.folder / name, place / name)
         words = [str(HERE / "unhooked.py"), str(DRIVER), str(place), self._main, self.checkout.family.servers]
-        flags = ["0", "--", *self.flags, "--global_rounds", str(last)]
+        fixed = not self.method.family.extra
+        flags = ["0", str(index + 2 if fixed else 0), "--", *self._flags(last if fixed else index)]
         done = subprocess.run(
             [sys.executable, *words, *flags], env=ENVIRONMENT, capture_output=True, text=True, check=False
         )
@@ -82,10 +97,11 @@ class Proof:
             "target": str(self._fresh()),
             "files": self.checkout.hashes,
             "main": self._main,
-            "flags": [*self.flags, "--global_rounds", str(last)],
+            "flags": self._flags(last),
             "servers": self.checkout.family.servers,
             "tests": self.checkout.family.tests,
             "rounds": self.checkout.family.rounds,
+            "carried": self.method.carried,
             "packages": [],
             "seed": 0,
             "threads": 1,
@@ -133,7 +149,7 @@ class Proof:
         whole = self.stepped(last)
         assert sorted(whole) == list(range(last + 1))
         for index in range(last + 1):
-            assert self.unhooked(index) == whole[index], f"unhooked, iteration {index}"
+            assert self.unhooked(index, last) == whole[index], f"unhooked, iteration {index}"
         for index in range(last):
             shutil.copyfile(self.work / f"{index}.pt", self.work / "kept.pt")
             again = self.stepped(last, done=index + 1, state=self.work / "kept.pt", kill=index + 1)

@@ -20,6 +20,7 @@ from raffed.adopted.checkout import Checkout
 from raffed.config.run import RunConfig
 from raffed.data.importers.pfllib import DividedData, write_pfllib
 from raffed.errors import RaffedError, UsageError
+from raffed.methods.authors import AuthorsMethod
 from raffed.own import gate
 from raffed.results.by_samples import by_samples
 from raffed.results.runfile import read_run
@@ -47,17 +48,26 @@ def checkout(tmp_path: Path) -> Path:
     return engine.written(tmp_path / "Engine")
 
 
+@pytest.fixture
+def simulator(tmp_path: Path) -> Path:
+    return engine.written(tmp_path / "Simulator", engine.SIMULATOR)
+
+
+def named(checkout: Path, method: str) -> str:
+    return f"{Checkout(checkout).family.name}:{checkout}#{method}"
+
+
 def config(checkout: Path, method: str = "FedX", **changes: object) -> RunConfig:
     """Return a run of the engine. `changes` name section__field."""
-    made = RunConfig.from_dict({**RUN, "method": f"pfllib:{checkout}#{method}"})
+    made = RunConfig.from_dict({**RUN, "method": named(checkout, method)})
     return made.changed({name.replace("__", "."): value for name, value in changes.items()})
 
 
-def samples(folder: Path) -> Path:
+def samples(folder: Path, shape: tuple[int, ...] = (1, 8, 8)) -> Path:
     """Write the samples of four clients of different sizes."""
     draw = np.random.default_rng(0)
     parts = [
-        [(draw.random((n, 1, 8, 8), np.float32), draw.integers(0, 10, n)) for n in sizes]
+        [(draw.random((n, *shape), np.float32), draw.integers(0, 10, n)) for n in sizes]
         for sizes in ((30, 35, 40, 45), (10, 11, 12, 13))
     ]
     folder.mkdir()
@@ -65,22 +75,37 @@ def samples(folder: Path) -> Path:
     return folder
 
 
+def arrays(folder: Path, shape: tuple[int, ...]) -> Path:
+    """Write the samples of four clients of one size, and of a test set, as FL-Simulator reads them."""
+    draw = np.random.default_rng(0)
+    folder.mkdir()
+    for part, size in (("client", (4, 30)), ("test", (20,))):
+        np.save(folder / f"{part}_x.npy", draw.random((*size, *shape), np.float32))
+        np.save(folder / f"{part}_y.npy", draw.integers(0, 10, (*size, 1)))
+    return folder
+
+
 FLAGS = ["--dataset", "digits", "--num_clients", "4", "--join_ratio", "0.75", "--device", "cpu"]
+SIMULATED = ["--total-client", "4", "--active-ratio", "0.75", "--seed", "0", "--non-iid"]
 
 
 @pytest.mark.parametrize(
     ("method", "last"),
     [
         pytest.param("FedX", 0, marks=pytest.mark.more),
-        *(pytest.param(one, 2, marks=pytest.mark.slow) for one in ("FedX", "FedY")),
+        *(pytest.param(one, 2, marks=pytest.mark.slow) for one in ("FedX", "FedY", "FedQ")),
     ],
 )
 def test_whole_state_equals_unhooked_file_and_survives_kills(
-    method: str, last: int, checkout: Path, tmp_path: Path
+    method: str, last: int, checkout: Path, simulator: Path, tmp_path: Path
 ) -> None:
-    flags = [*FLAGS, "--algorithm", method]
     (tmp_path / "work").mkdir()
-    Proof(Checkout(checkout), samples(tmp_path / "data"), flags, tmp_path / "work").check(last)
+    if method == "FedQ":
+        flags, data = [*SIMULATED, "--dataset", "DIGITS"], arrays(tmp_path / "data", (1, 8, 8))
+    else:
+        flags, data = [*FLAGS, "--algorithm", method], samples(tmp_path / "data")
+    executed = AuthorsMethod(named(simulator if method == "FedQ" else checkout, method))
+    Proof(executed, data, flags, tmp_path / "work").check(last)
 
 
 PUBLISHED = {  # what a checkout is called → its methods with the flags of a small run
@@ -95,6 +120,10 @@ PUBLISHED = {  # what a checkout is called → its methods with the flags of a s
     "DBE": [("FedDBE", ["--model", "dnn", "--dataset", "RAFFED_mnist"])],
     "FedTGP": [("FedTGP", ["--model_family", "HCNNs8", "--dataset", "RAFFED_MNIST"])],
     "FedFew": [("FedFewS", ["--model", "DNN", "--dataset", "RAFFED_MNIST"])],
+    "NeurlPS_FedWMSAM": [
+        (name, ["--model", "LeNet", "--dataset", "CIFAR10", "--local-epochs", "1"])
+        for name in ("FedAvg", "SCAFFOLD", "FedCM", "FedSMOO", "FedWMSAM")
+    ],
 }
 CHECKOUTS = "RAFFED_CHECKOUTS"
 
@@ -105,18 +134,16 @@ CHECKOUTS = "RAFFED_CHECKOUTS"
     ("folder", "method", "flags"), [(name, *one) for name, all in PUBLISHED.items() for one in all]
 )
 def test_published_engines(folder: str, method: str, flags: list[str], tmp_path: Path) -> None:
-    draw = np.random.default_rng(0)
-    parts = [
-        [(draw.random((n, 1, 28, 28), np.float32), draw.integers(0, 10, n)) for n in sizes]
-        for sizes in ((60, 65, 70, 75), (30, 30, 30, 30))
-    ]
-    for place in ("data", "work"):
-        (tmp_path / place).mkdir()
-    write_pfllib(tmp_path / "data", DividedData(*parts, 10, "iid:4"))
-    ratio = "1.0" if method == "FedFewS" else "0.75"  # it fails with fewer clients and NumPy above 1.23
-    more = ["--num_clients", "4", "--join_ratio", ratio, "--device", "cpu", "--algorithm", method]
-    found = Checkout(Path(os.environ[CHECKOUTS]) / folder)
-    Proof(found, tmp_path / "data", [*flags, *more], tmp_path / "work").check()
+    executed = AuthorsMethod(named(Path(os.environ[CHECKOUTS]) / folder, method))
+    (tmp_path / "work").mkdir()
+    if executed.family.central:
+        data = arrays(tmp_path / "data", (3, 32, 32))
+        more = [*SIMULATED, "--method", method]
+    else:
+        data = samples(tmp_path / "data", (1, 28, 28))
+        ratio = "1.0" if method == "FedFewS" else "0.75"  # it fails with fewer clients and NumPy above 1.23
+        more = ["--num_clients", "4", "--join_ratio", ratio, "--device", "cpu", "--algorithm", method]
+    Proof(executed, data, [*flags, *more], tmp_path / "work").check()
 
 
 def test_rows_are_what_the_engine_prints(checkout: Path, tmp_path: Path) -> None:
@@ -133,6 +160,25 @@ def test_rows_are_what_the_engine_prints(checkout: Path, tmp_path: Path) -> None
     means = by_samples(result.metrics)
     assert means[means["round"] == 2]["value"].tolist() == pytest.approx([float(printed[1])], abs=1e-6)
     assert sorted(rows[rows["metric"] == "loss"]["round"]) == [0, 1, 2, 3]
+
+
+EQUAL = {"data__split": "equal:4:5", "data__local_test": None}  # clients of one size
+
+
+def test_simulator_scores_the_servers_model_and_goes_on_to_the_same_bits(
+    simulator: Path, tmp_path: Path
+) -> None:
+    again = config(simulator, "FedQ", args={"weight-decay": 0.01}, **EQUAL)
+    whole = run(again, tmp_path / "whole")
+    printed = re.findall(r"Test accuracy ([\d.]+)", (tmp_path / "whole" / "engine.log").read_text())
+    rows = whole.to_pandas()
+    scores = rows[(rows["metric"] == "accuracy") & (rows["split"] == "test")]
+    assert scores["round"].tolist() == [1, 2, 3]
+    assert scores["value"].tolist() == pytest.approx([float(text) for text in printed], abs=1e-6)
+    # Its loop carries the last move in a local variable, and the data are mapped from files
+    assert run(again, tmp_path / "run", stop=lambda: True).state == "stopped"
+    assert resume(tmp_path / "run").hashes == whole.hashes
+    assert read_run(tmp_path / "run")["engine"]["not_saved"] == ["datasets", "make"]
 
 
 @pytest.mark.more
@@ -234,8 +280,7 @@ def test_process_gets_no_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 REFUSED: dict[str, tuple[str, dict[str, object], str]] = {  # method, changes and what the message says
-    "unknown method": ("FedW", {}, "nearest: FedX|FedY|FedZ"),
-    "carried over": ("FedZ", {}, r"lives from round to round \(system/flcore/servers/serverz.py:"),
+    "unknown method": ("FedW", {}, "nearest: FedX|FedY"),
     "own loss": ("FedX", {"loss": "./a.py:loss"}, "loss inside the author's loop"),
     "attacks": ("FedX", {"faults__attack": "sign_flip", "faults__attackers": 0.5}, r"faults\.attack"),
     "compression": ("FedX", {"federation__compression": "topk"}, r"federation\.compression"),
@@ -254,19 +299,23 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {  # method, changes an
     "two networks": ("FedX", {"args__model": "Cube"}, "give one of them"),
     "folder elsewhere": ("FedX", {"args__dataset": "../../other"}, "leads out of the folder"),
     "data's name": ("FedX", {"args": {}}, r"\(MNIST\).* give --set dataset=NAME"),
+    "unequal": ("FedQ", {**EQUAL, "args": {}, "data__split": "iid:4"}, "from 360 to 361; .* equal:4:10"),
+    "split": ("FedQ", {**EQUAL, "args": {"non-iid": True}}, r"data\.split sets it"),
+    "rarely scored": ("FedQ", {**EQUAL, "args": {}, "federation__eval_every": 2}, r"federation\.eval_every"),
+    "unknown data": ("FedQ", {**EQUAL, "args": {"dataset": "MNIST"}}, "must be CIFAR10 or DIGITS"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused_before_a_process_starts(
-    case: str, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: str, checkout: Path, simulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a.py").write_text("def loss(logits, y): return logits.mean()")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
     method, changes, says = REFUSED[case]
     with pytest.raises(UsageError, match=says):
-        run(config(checkout, method, **changes), tmp_path / "run")
+        run(config(simulator if method == "FedQ" else checkout, method, **changes), tmp_path / "run")
     assert not (tmp_path / "run" / "run.json").exists()
 
 

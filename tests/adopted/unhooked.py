@@ -3,7 +3,9 @@
 The interpreter's profiler sees when `train` of a server leaves its loop, which is when it calls a function
 that saves, or returns. No name of the author's is replaced.
 
-    python unhooked.py DRIVER ROOT MAIN SERVERS SEED -- FLAGS
+With a number above 0 as BEGINNING, the digest is taken as that round begins, if there is one.
+
+    python unhooked.py DRIVER ROOT MAIN SERVERS SEED BEGINNING -- FLAGS
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import numpy as np
 import torch
 
 cut = sys.argv.index("--")
-driver_file, root, main, servers, seed = sys.argv[1:cut]
+driver_file, root, main, servers, seed, beginning = sys.argv[1:cut]
 flags = sys.argv[cut + 1 :]
 spec = importlib.util.spec_from_file_location("driver", driver_file)
 assert spec is not None
@@ -28,18 +30,22 @@ assert spec.loader is not None
 driver = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(driver)
 found: list[str] = []
+begun: list[str] = []
 
 
 def profile(frame, event, arg):
     if found or event not in ("call", "return"):
         return
     code, server = frame.f_code, frame.f_locals.get("self")
-    if not type(server).__module__.startswith(f"{servers}.") or not hasattr(server, "clients"):
+    if not type(server).__module__.startswith(f"{servers}."):
         return
-    ends = (event == "call" and code.co_name in ("save_results", "save_global_model")) or (
-        event == "return" and code.co_name == "train"
-    )
-    if ends:
+    if not hasattr(server, "clients") and not hasattr(server, "datasets"):
+        return
+    if event == "call" and code.co_name == "_activate_clients_":
+        begun.append(code.co_name)
+    saves = code.co_name in ("save_results", "save_global_model", "_save_results_")
+    ends = (event == "call" and saves) or (event == "return" and code.co_name == "train")
+    if ends or len(begun) == int(beginning or 0) > 0:
         sys.setprofile(None)
         found.append(driver.digest(server, Path(root)))
 

@@ -231,7 +231,7 @@ def write_pfllib(folder: Path, data: DividedData) -> None:
         for part, (x, y) in zip(("train", "test"), parts, strict=True):
             (folder / part).mkdir(exist_ok=True)
             # PFLlib reads a pickled dictionary with this name
-            held = np.array({"x": _plain(x, data.max_value), "y": y}, dtype=object)
+            held = np.array({"x": plain(x, data.max_value), "y": y}, dtype=object)
             np.savez_compressed(folder / part / f"{client}.npz", data=held)
     about = {
         "num_clients": len(data.train),
@@ -251,7 +251,7 @@ def _write_flwr(data: DividedData, folder: Path) -> None:
     from pyarrow import parquet
 
     for name, parts in (("train", data.train), ("test", data.test)):
-        x = np.concatenate([_plain(x, data.max_value) for x, _ in parts])
+        x = np.concatenate([plain(x, data.max_value) for x, _ in parts])
         y = np.concatenate([y for _, y in parts])
         if len(y):
             clients = np.repeat(np.arange(len(parts)), [len(labels) for _, labels in parts])
@@ -260,7 +260,7 @@ def _write_flwr(data: DividedData, folder: Path) -> None:
     (folder / "README.txt").write_text(_FLWR.format(place=str(folder)), encoding="utf-8")
 
 
-def _plain(x: Array, max_value: int) -> Array:
+def plain(x: Array, max_value: int) -> Array:
     """Return pixels as float32 in [0, 1], as other tools want them, and other samples as they are."""
     return x.astype(np.float32) / np.float32(max_value) if x.dtype == np.uint8 else x
 
