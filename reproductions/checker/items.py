@@ -11,6 +11,7 @@ from . import (
     fedprox_mnist,
     fedvls_cifar10,
     fedvls_mnist,
+    fedwmsam_fmnist,
     flbenchmark,
     ifca_mnist,
     isic2019,
@@ -48,5 +49,6 @@ ITEMS = tuple(
         fedvls_cifar10,
         pfl_cifar10,
         ifca_mnist,
+        fedwmsam_fmnist,
     )
 )
