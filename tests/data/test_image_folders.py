@@ -149,21 +149,6 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarr
     return made
 
 
-def test_the_counts_are_the_sheet_s_centre_by_centre_and_class_by_class() -> None:
-    """docs/papers/fedmr.md §E1, which add up to the published sizes."""
-    assert list(folders.CLASSES) == ["MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC"]
-    assert [list(row) for row in folders.TRAIN_COUNTS] == [
-        [2279, 3363, 2245, 606, 923, 97, 87, 330],
-        [20, 2977, 2, 0, 96, 23, 45, 0],
-        [533, 1470, 174, 20, 379, 40, 64, 11],
-        [276, 649, 223, 86, 406, 20, 3, 144],
-        [166, 349, 0, 0, 140, 0, 0, 0],
-        [58, 276, 5, 0, 6, 4, 2, 0],
-    ]
-    assert list(folders.TEST_SIZES) == [2483, 791, 672, 452, 164, 88]
-    assert (DATASETS["isic2019"].num_train, DATASETS["isic2019"].num_test) == (18_597, 4_650)
-
-
 @pytest.mark.parametrize("name", ["train_test_split", "train_test_split.csv"])
 def test_the_table_has_the_order_of_images(name: str, small: dict[str, np.ndarray], tmp_path: Path) -> None:
     (tmp_path / "ISIC2019" / "train_test_split").rename(tmp_path / "ISIC2019" / name)

@@ -20,7 +20,7 @@ from matplotlib.image import imread
 from raffed.data.partition import make_partition
 from raffed.data.partition_file import Partition
 from raffed.data.picture import _canvas, _draw_counts, _round_numbers, draw_partition
-from raffed.data.splits import SPLITS, parse_split
+from raffed.data.splits import parse_split
 from raffed.errors import UsageError
 
 PINNED = {
@@ -68,18 +68,6 @@ def test_no_sample_is_with_two_clients_or_in_two_roles_and_none_is_lost_unnotice
         assert counts[2, 4] == np.sum(labels[p.train[2]] == 4)
         for train, test in zip(p.train, p.test, strict=True):
             assert local_test != 0.2 or len(test) == max((len(train) + len(test)) // 5, 1)
-
-
-def test_the_usual_local_test_share_of_every_split_is_the_documented_one() -> None:
-    usual = {name: one.default_local_test for name, one in SPLITS.items() if not one.brings_tests}
-    fifth = ["dirichlet", "dirichlet-client", "incomplete", "longtail", "natural", "shards"]
-    published = {"label-count": 0.0, "capped-dirichlet": 0.0, "class-groups": 0.25, "power-law": 0.1}
-    assert usual == {"iid": 0.0, "pXcY": 0.0, "lognormal": 0.1, **published, **dict.fromkeys(fifth, 0.2)}
-    assert {name for name, one in SPLITS.items() if one.brings_tests} == {"equal", "file", "stages"}
-    assert [len(part) > 0 for text in ("iid:7", "shards:7:2") for part in made(text)[0].test[:1]] == [
-        False,
-        True,
-    ]
 
 
 @pytest.mark.parametrize("text", ALL)

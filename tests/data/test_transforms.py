@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -139,31 +138,6 @@ def test_every_data_set_has_every_style_and_plain_neither_augments_nor_moves_a_p
         assert t.prepared_shape(info.shape) == info.shape
         raw = np.full((1, *info.shape), 51, np.uint8)
         assert prepare_images(raw, t, 255).unique().tolist() == pytest.approx([0.2])
-
-
-def normal(mean: tuple[float, ...], std: tuple[float, ...], **more: Any) -> Transform:
-    return Transform(mean=mean, std=std, **more)
-
-
-CROPPED = {"crop_padding": 4, "flip": True}
-FEDMR = {  # docs/papers/fedmr.md §E1; the numbers of isic2019 are ImageNet's
-    "fashion-mnist": Transform(),
-    "svhn": normal((0.4376821, 0.4437697, 0.47280442), (0.19803012, 0.20101562, 0.19703614)),
-    "cifar10": normal((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2615), padding_mode="reflect", **CROPPED),
-    "cifar100": normal((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), rotation_degrees=15.0, **CROPPED),
-    "isic2019": normal((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), centre=200),
-}
-
-
-@pytest.mark.parametrize("name", FEDMR)
-def test_the_papers_constants_are_the_sheets_by_value(name: str) -> None:
-    assert replace(transform_for(name, "fedmr"), flamby=None) == FEDMR[name]
-    for cifar in ("cifar10", "cifar100", "cinic10"):
-        assert transform_for(cifar, "map") == Transform(**COLOUR, crop_padding=4, flip=True)
-    black_and_white = np.array([0, 255], dtype=np.uint8).reshape(2, 1, 1, 1).repeat(28, 2).repeat(28, 3)
-    got = prepare_images(black_and_white, transform_for("famnist", "map"), 255)
-    assert got.shape == (2, 1, 32, 32)
-    assert [one.unique().tolist() for one in got] == [[-1.0], [1.0]]
 
 
 def configured(args: dict[str, Json], **data: str) -> RunConfig:

@@ -161,12 +161,6 @@ def test_a_net_without_batch_norm_has_no_buffers(name: str) -> None:
     assert not list(small(name).buffers())
 
 
-def test_resnet18_splits_into_the_body_and_head_sizes_of_the_gldp_sheet() -> None:
-    net = build("resnet18", CIFAR, 100, 0)
-    assert sum(p.numel() for p in net.body.parameters()) == 11_168_832
-    assert sum(p.numel() for p in net.head.parameters()) == 51_300
-
-
 VGGS = ["vgg11", "vgg11_bn", "vgg16_bn", "vgg8", "vgg8_bn"]
 MAP_RESNETS = ["resnet20", "resnet56"]
 MAP_NETS = [
@@ -180,21 +174,6 @@ def test_head_bias_decides_whether_the_head_has_a_bias_and_the_nets_of_map_leave
     usual = name not in MAP_NETS
     assert (small(name).head.bias is not None) == usual
     assert (small(name, head_bias=not usual).head.bias is None) == usual
-
-
-CHANNELS = {"channels": (64, 128), "hidden": (256, 128)}
-
-
-@pytest.mark.parametrize(
-    ("name", "in_shape", "args", "count"),
-    [("cnn5", CIFAR, {}, 307_192), ("cnn5", CIFAR, CHANNELS, 1_062_144), ("mlp5", MNIST, {}, 533_248)],
-)
-def test_mpfedcon_s_encoders_have_its_sheet_s_sizes(name, in_shape, args, count) -> None:
-    net = build(name, in_shape, 10, 0, **args)
-    encoder = {key: p.numel() for key, p in net.named_parameters() if key.startswith("body.encoder.")}
-    assert sum(encoder.values()) == count
-    rest = [key for key, _ in net.named_parameters() if key not in encoder]
-    assert all(key.startswith(("body.projection.", "head.")) for key in rest)
 
 
 @pytest.mark.parametrize(

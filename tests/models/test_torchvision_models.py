@@ -20,7 +20,7 @@ from raffed.models.net import Dropout, Net
 from raffed.models.own import factories
 from raffed.models.own.factories import torchvision_names
 from raffed.runtime.initial_weights import plain_module
-from tests.models.torchvision_table import PAGE, line_of, page, rows_of
+from tests.models.torchvision_table import PAGE, line_of
 
 ROW = re.compile(r"^\| (\w+) \|(?:[^|]*\|){3} (yes|no|not tried) \| (yes|no|not tried) \|", re.MULTILINE)
 
@@ -28,11 +28,6 @@ ROW = re.compile(r"^\| (\w+) \|(?:[^|]*\|){3} (yes|no|not tried) \| (yes|no|not 
 def test_torchvision_has_eighty_networks_and_the_page_has_a_row_for_each() -> None:
     assert len(torchvision_names()) == 80
     assert [name for name, _, _ in ROW.findall(PAGE.read_text(encoding="utf-8"))] == list(torchvision_names())
-
-
-def test_the_sentences_of_the_page_are_those_of_its_rows() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    assert page(rows_of(text)) == text
 
 
 @pytest.mark.more

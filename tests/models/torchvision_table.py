@@ -1,15 +1,16 @@
 """Which of torchvision's classification networks raffed trains: `python -m tests.models.torchvision_table`.
 
-It checks all of them, each with the smallest image that it accepts, and writes docs/torchvision-models.md. It
-takes about half an hour of one core. With `--only NAME...` the other rows of the page stay as they are. The
-largest networks need up to 52 GB of memory; `--large 1000000000` checks them too.
+It checks all of them, each with the smallest image that it accepts, and writes the table of
+docs/torchvision-models.md; the text above it is written by hand. This takes about half an hour of one core.
+With `--only NAME...` the other rows stay as they are. The largest networks need up to 52 GB of memory;
+`--large 1000000000` checks them too.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from raffed.errors import RaffedError
 from raffed.models import build
 from raffed.models.net import Net
 from raffed.models.own.factories import torchvision_names
-from raffed.models.own.laws import EXPLODED, Laws
+from raffed.models.own.laws import Laws
 from raffed.models.own.wrapping import ModelInputs, OwnNet
 from raffed.testing.models import ModelContract
 
@@ -28,22 +29,6 @@ LARGE = 150_000_000  # above this number of parameters only the head is looked f
 NEEDED = 93  # bytes a parameter that the checks take at most, in float64: measured with vgg11, 12.0 GB
 RULES = ("returns-scores", "repeats-itself", "known-buffers", "samples-independent", "stackable")
 FORWARD_ONLY = "one forward pass"
-LOOSE = (
-    'A "yes" is weaker than it may look:',
-    "",
-    f'- A network that says "not tried" had {FORWARD_ONLY} only: the checks take up to {NEEDED} bytes for '
-    "each parameter (measured), which was more memory than the machine had free. A run of one of them makes "
-    "all checks before it begins. Those above 128 million parameters were checked on a machine with 128 GB "
-    "and torch 2.11 (convnext_large needed 17 GB, vit_l_16 25 GB, regnet_y_128gf 52 GB).",
-    "- Weights are random, there are five classes, and nothing is trained to an accuracy.",
-    "- Only the smallest size of image was tried. A larger one is not in the table.",
-    "- The scores of a sample alone and in its batch are equal if they differ by at most 1e-4 + 1e-3 of the "
-    "score.",
-    "- The gradients of a stack are equal to those of its clients if no number differs by more than 1e-3 of "
-    "the largest gradient in float64, or 1e-2 in float32 for networks that make float32 tensors themselves. "
-    f"Where the largest gradient is above {EXPLODED:g}, nothing is compared, and the table says yes.",
-    "- Only repetition is compared bit for bit.",
-)
 
 
 @dataclass(frozen=True)
@@ -107,51 +92,6 @@ def _checked(name: str, net: Net, inputs: ModelInputs, large: int) -> Line:
     return Line(name, count, head, side, tuple((rule, contract.outcome(rule, name).why) for rule in RULES))
 
 
-def page(rows: Mapping[str, str]) -> str:
-    """Return the page of the documentation from the row of each network."""
-    found = {name: verdicts(row) for name, row in rows.items()}
-    trained = sum(alone == "yes" for alone, _ in found.values())
-    stacks = sum(stacked == "yes" for _, stacked in found.values())
-    light = sum(alone == "not tried" for alone, _ in found.values())
-    untried = f"Of {light} large ones only the head was looked for, by {FORWARD_ONLY}. " if light else ""
-    return "\n".join(
-        [
-            "# torchvision's networks",
-            "",
-            f"`--model torchvision:NAME` makes one of torchvision's {len(rows)} classification networks "
-            f"with random weights and one score for each class of the data; its head is found automatically. "
-            f"{trained} of them pass every check alone, and {stacks} also in stacks (`--cohort`). {untried}"
-            f"{len(rows) - trained - light} are refused before any work, with the reason below.",
-            "",
-            "Each was checked with the smallest square image that it accepts among sides of "
-            f"{', '.join(map(str, SIDES))} pixels: a step alone, a step of two stacked clients with the same "
-            "gradients, equal bits when repeated, and scores in evaluation that do not depend on the batch. "
-            "With such small images BatchNorm may refuse a batch of one sample; raffed says so before a run.",
-            "",
-            *LOOSE,
-            "",
-            "`python -m tests.models.torchvision_table` writes this page.",
-            "",
-            "| network | parameters | head | image | alone | stacked | remark |",
-            "|---|---:|---|---:|---|---|---|",
-            *rows.values(),
-            "",
-        ]
-    )
-
-
-def verdicts(row: str) -> tuple[str, str]:
-    """Return what a row says of the network alone and in stacks: "yes", "no" or "not tried"."""
-    _, _, _, _, _, alone, stacked, *_ = (cell.strip() for cell in row.split("|"))
-    return alone, stacked
-
-
-def rows_of(text: str) -> dict[str, str]:
-    """Return the rows of a page by the network's name."""
-    rows = {row.split("|")[1].strip(): row for row in text.splitlines() if row.startswith("|")}
-    return {name: row for name, row in rows.items() if name in torchvision_names()}
-
-
 def row_of(one: Line) -> str:
     """Return the row of the page about one network."""
     laws = dict(one.laws)
@@ -181,11 +121,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         help=f"parameters above which there is {FORWARD_ONLY} only (default: {LARGE:,})",
     )
     given = parser.parse_args(argv)
-    rows = rows_of(PAGE.read_text(encoding="utf-8"))
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
     for name in given.only:
-        rows[name] = row_of(line_of(name, large=given.large))
-        print(rows[name], file=sys.stderr, flush=True)
-    PAGE.write_text(page({name: rows[name] for name in torchvision_names()}), encoding="utf-8")
+        row = row_of(line_of(name, large=given.large))
+        lines = [row if line.startswith(f"| {name} |") else line for line in lines]
+        print(row, file=sys.stderr, flush=True)
+    PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
