@@ -7,7 +7,6 @@ of their names.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -226,50 +225,42 @@ def centre_square(pixels: ByteArray) -> ByteArray:
 
 
 def _checked(table: Path) -> dict[str, Rows]:
-    """Return the rows of the csv by fold, in their order, after comparing their numbers with the published
-    ones.
+    """Return the rows of the csv by fold, in their order.
 
-    There is a published number for each centre, class and fold.
+    There is a published number for each centre, class and fold, with which they are compared.
     """
-    rows = _read(table)
-    counts = np.zeros((len(TRAIN_COUNTS), len(CLASSES)), dtype=np.int64)
-    for _, target, centre in rows["train"]:
-        counts[centre, target] += 1
-    wrong = np.argwhere(counts != np.array(TRAIN_COUNTS))
-    if len(wrong):
-        centre, label = wrong[0].tolist()
-        raise DataFileError(
-            f"{table}: centre {centre} trains on {counts[centre, label]} images of {CLASSES[label]}, "
-            f"in the published file on {TRAIN_COUNTS[centre][label]}"
-        )
-    tests = np.bincount([centre for _, _, centre in rows["test"]], minlength=len(TEST_SIZES))
-    if tests.tolist() != list(TEST_SIZES):
-        raise DataFileError(
-            f"{table}: the centres have {tests.tolist()} test images, in the published file "
-            f"{list(TEST_SIZES)}"
-        )
-    return rows
+    import pandas as pd
 
-
-def _read(table: Path) -> dict[str, Rows]:
-    rows: dict[str, Rows] = {"train": [], "test": []}
-    seen: set[str] = set()
+    kinds = {"image": str, "target": int, "center": int, "fold": str}
     try:
-        with table.open(encoding="utf-8", newline="") as stream:
-            for line in csv.DictReader(stream):
-                image, target, centre = line["image"], int(line["target"]), int(line["center"])
-                fold = rows[line["fold"]]
-                inside = 0 <= target < len(CLASSES) and 0 <= centre < len(TRAIN_COUNTS)
-                if not inside or not image or Path(image).name != image or image in seen:
-                    raise DataFileError(
-                        f"{table}: image {image[:40]!r}: class {target}, centre {centre}, or listed twice"
-                    )
-                seen.add(image)
-                fold.append((image, target, centre))
-    except (OSError, UnicodeDecodeError, csv.Error, KeyError, TypeError, ValueError) as cause:
-        if isinstance(cause, DataFileError):
-            raise
+        found = pd.read_csv(table, usecols=list(kinds), dtype=kinds)
+    except (OSError, ValueError) as cause:
         raise DataFileError(
             f"{table} is not FLamby's table with image, target, center and fold: {cause!r}"
         ) from cause
+    rows: dict[str, Rows] = {"train": [], "test": []}
+    counts = {fold: np.zeros((len(TRAIN_COUNTS), len(CLASSES)), dtype=np.int64) for fold in rows}
+    for image, target, centre, fold, twice in zip(
+        *(found[name].tolist() for name in kinds), found["image"].duplicated(), strict=True
+    ):
+        known = fold in rows and 0 <= target < len(CLASSES) and 0 <= centre < len(TRAIN_COUNTS)
+        if twice or not known or Path(str(image)).name != image:
+            raise DataFileError(
+                f"{table}: image {str(image)[:40]!r}: class {target}, centre {centre}, or listed twice"
+            )
+        rows[fold].append((image, target, centre))
+        counts[fold][centre, target] += 1
+    wrong = np.argwhere(counts["train"] != np.array(TRAIN_COUNTS))
+    if len(wrong):
+        centre, label = wrong[0].tolist()
+        trained = f"{counts['train'][centre, label]} images of {CLASSES[label]}"
+        raise DataFileError(
+            f"{table}: centre {centre} trains on {trained}, in the published file on "
+            f"{TRAIN_COUNTS[centre][label]}"
+        )
+    tests = counts["test"].sum(axis=1).tolist()
+    if tests != list(TEST_SIZES):
+        raise DataFileError(
+            f"{table}: the centres have {tests} test images, in the published file {list(TEST_SIZES)}"
+        )
     return rows
