@@ -303,9 +303,14 @@ class Received(Record, Generic[Sent]):
         sum: The sum of the messages, if they are `Summable`.
         each: The messages in client order, if they are not.
         clients: Numbers of the clients that sent the messages in `each`.
+        columns: In the slot "server", if clients have shares a_kc of columns (`Ingredient.shares`): the means
+            Σ p_k a_kc w_k / Σ p_k a_kc. None for a column of which nobody has a share.
+        totals: Σ p_k a_kc of each column [K], float64, as parts of their sum.
     """
 
     count: int
     sum: Sent | None = None
     each: tuple[Sent, ...] = ()
     clients: tuple[int, ...] = ()
+    columns: tuple[State | None, ...] = ()
+    totals: Tensor | None = None

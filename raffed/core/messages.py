@@ -165,7 +165,8 @@ class Upload(Wire):
     """What a client sends: only the shared weights and buffers, and the message of each ingredient.
 
     `n` is the number of training samples, and `report` what the weights of the mean need to know about the
-    class counts (`Reweighting.report`). Each is None if the mean does not use it.
+    class counts (`Reweighting.report`). Each is None if the mean does not use it. `shares` are the client's
+    shares of the columns into which uploads are added up (`Ingredient.shares`) [K], or None.
     """
 
     n: int | None
@@ -173,10 +174,11 @@ class Upload(Wire):
     b: Params
     slots: dict[str, Wire]
     report: Tensor | None = None
+    shares: Tensor | None = None
 
     def nbytes(self) -> int:
         """Return the same as `Wire.nbytes`, but faster: it is called for every client in every round."""
-        reported = 0 if self.report is None else self.report.numel()
+        reported = sum(one.numel() for one in (self.report, self.shares) if one is not None)
         return 4 * (self.w.numel() + self.b.numel() + (self.n is not None) + reported) + sum(
             one.nbytes() for one in self.slots.values()
         )

@@ -9,7 +9,7 @@ client and, under vmap, for many.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -27,7 +27,7 @@ from raffed.core.ingredients import (
     Term,
     UnchangedLogits,
 )
-from raffed.core.ingredients.base import is_raffeds, remembers
+from raffed.core.ingredients.base import is_raffeds, remembers, tells_shares
 from raffed.core.ingredients.declared import Needed, check_declared
 from raffed.core.losses import Criterion
 from raffed.core.params import REGISTRY, Params, Record
@@ -151,6 +151,7 @@ class Method:
         for why in (
             *_misplaced(self.message, self.solver, self.optimizer),
             *_of_terms([type(term).__name__ for term in self.terms]),
+            *_of_shares(ingredient for _, ingredient in self.ingredients()),
             *(() if self.solver is None else _of_a_solver(self, self.solver)),
             *_of_a_correction(self.correction, self.passes),
         ):
@@ -251,7 +252,7 @@ class Method:
         summed = [
             slot
             for slot, one in self.ingredients()
-            if slot == "message" or type(one).server_step is not Ingredient.server_step
+            if slot == "message" or type(one).server_step is not Ingredient.server_step or tells_shares(one)
         ]
         if self.split.personal == "all":
             return "its clients share no weights"
@@ -347,6 +348,13 @@ def _of_terms(names: list[str]) -> Iterator[str]:
             yield (
                 f"two terms of class {name}; their memories would share one slot; give them different classes"
             )
+
+
+def _of_shares(ingredients: Iterable[Ingredient]) -> Iterator[str]:
+    """Yield that several ingredients tell shares of columns, of which only one set can be added up."""
+    tellers = [type(ingredient).__name__ for ingredient in ingredients if tells_shares(ingredient)]
+    if len(tellers) > 1:
+        yield f"{' and '.join(tellers)} both tell shares of columns; leave `shares` out of all but one"
 
 
 def _of_a_solver(m: Method, solver: LocalSolver) -> Iterator[str]:

@@ -29,7 +29,7 @@ from raffed.core.training.phases import make_opening, train, train_private
 from raffed.core.training.session import ClientClock, Participant, TrainingSession, solver_for
 from raffed.core.training.task import Views
 from raffed.core.visit import Visit
-from raffed.errors import NumericsError
+from raffed.errors import NumericsError, UsageError
 from raffed.own.user_code import place_of
 
 # Models and memories that have diverged: they are found in the round in which they do, with advice.
@@ -309,6 +309,7 @@ def _conclude(m: Method, visit: Visit) -> ClientRound:
         start = unmoved(m.split.shared(visit.downloaded.w, k.spec.norms), m.sends_update)
         sent, left = m.compression.compress(sent, start, views["compression"])
         done["compression"] = left, None
+    shares = (one.shares(views[slot]) for slot, one in m.ingredients())
     local_buffers = m.split.buffers == "local"
     upload = Upload(
         n=visit.participant.data.n if m.mean.by == "samples" else None,
@@ -316,6 +317,7 @@ def _conclude(m: Method, visit: Visit) -> ClientRound:
         b=Params({}) if local_buffers else k.state.b.clone(),
         slots={slot: wire for slot, (_, wire) in done.items() if wire is not None},
         report=None if m.mean.reweighting is None else m.mean.reweighting.report(k.class_counts),
+        shares=next((told for told in shares if told is not None), None),
     )
     kept: dict[str, Private] = {slot: own for slot, (own, _) in done.items() if own is not None}
     stays = k.state.b if local_buffers else Params({})
@@ -406,9 +408,15 @@ def server_round(
         NumericsError: The new model is not finite, or a memory holds NaN.
     """
     nothing, k = Received(0), replace(k, sent_b=s.b)
+    uploads = k.received.get("server", nothing)
+    if uploads.totals is not None and uploads.count != k.count:
+        raise UsageError(
+            f"{m.name}: {uploads.count} of {k.count} clients told shares of columns; `shares` must return "
+            "them for all clients or for none"
+        )
     if m.mean.rule is not None:
-        uploads = [one for one in k.received["server"].each if isinstance(one, Upload)]
-        mean_w, mean_b = robust_mean(m.mean, uploads, s, mean_w, mean_b)
+        points = [one for one in uploads.each if isinstance(one, Upload)]
+        mean_w, mean_b = robust_mean(m.mean, points, s, mean_w, mean_b)
         k = replace(k, b=mean_b)
     slots: dict[str, Wire | Private | None] = {slot: s.slots.get(slot) for slot, _ in m.ingredients()}
     for slot, one in m.hooks["server_step"].items():

@@ -36,7 +36,6 @@ from raffed.methods.ifca import (
     first_models,
     held_models,
     mean_loss,
-    uploads_of,
 )
 
 LossWeight = Literal["none", "samples"]
@@ -162,6 +161,10 @@ def told_by(upload: Upload) -> FewTrained:
     told = upload.slots["personal"]
     assert isinstance(told, FewTrained)
     return told
+
+
+def uploads_of(k: ServerContext) -> list[Upload]:
+    return [one for one in k.received["server"].each if isinstance(one, Upload)]
 
 
 def model_of(upload: Upload, number: int) -> ClusterModel:

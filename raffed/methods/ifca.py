@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Annotated, ClassVar, Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from raffed import Mean, Method, Params, Private, ServerRule, State, Upload, Wire
+from raffed import Mean, Method, Params, Private, ServerRule, State, Wire
 from raffed.config.validation import Doc, Range, checked
 from raffed.core import seeds
-from raffed.core.addressed import mixture
-from raffed.core.context import Context, ServerContext, Spec
+from raffed.core.context import NOTHING, Context, ServerContext, Spec
 from raffed.core.ingredients import Opening
+from raffed.core.losses import one_hot
 from raffed.core.params import Record, redrawn
 from raffed.core.parts import in_part
 from raffed.methods.common import Scored
@@ -48,12 +49,6 @@ class ClusterChoice(Record):
     cluster: int
 
 
-class ChosenCluster(Wire):
-    """The number of the cluster that a client has chosen."""
-
-    cluster: int
-
-
 def of_part(w: Params, part: Part) -> Params:
     return w.only(name for name in w.names if in_part(name, part))
 
@@ -64,11 +59,11 @@ def first_models(w: Params, clusters: int, redraw: int, run_seed: int) -> list[P
     return [redrawn(w, one) for one in draws]
 
 
-class SmallestLoss(Opening[ClusterChoice, None, ChosenCluster, ClusterModels]):
+class SmallestLoss(Opening[ClusterChoice, None, None, ClusterModels]):
     """Begins with the model that has the smallest mean loss on the client's training samples.
 
     Of equal ones it is the first. Losses are taken in evaluation mode, with each cluster's own statistics, on
-    images that are not augmented.
+    images that are not augmented. The client's share of the column of that model is 1.
 
     Attributes:
         clusters: K.
@@ -82,7 +77,7 @@ class SmallestLoss(Opening[ClusterChoice, None, ChosenCluster, ClusterModels]):
 
     def server_init(self, w: Params, spec: Spec) -> ClusterModels:
         made = first_models(of_part(w, self.part), self.clusters, self.redraw, spec.run_seed)
-        return ClusterModels({str(j): ClusterModel(one, Params({})) for j, one in enumerate(made, 1)})
+        return ClusterModels({str(j): ClusterModel(one, NOTHING) for j, one in enumerate(made, 1)})
 
     def begin(self, k: Context[None, ClusterModels]) -> ClusterChoice:
         models = downloaded_models(k)
@@ -93,9 +88,9 @@ class SmallestLoss(Opening[ClusterChoice, None, ChosenCluster, ClusterModels]):
     def end(self, carried: ClusterChoice) -> State:
         return carried.model
 
-    def finish(self, k: Context) -> tuple[None, ChosenCluster]:
+    def shares(self, k: Context) -> Tensor:
         assert isinstance(k.carried, ClusterChoice)
-        return None, ChosenCluster(k.carried.cluster)
+        return one_hot(torch.tensor([k.carried.cluster]), self.clusters)[0]
 
 
 def downloaded_models(k: Context[None, ClusterModels]) -> list[State]:
@@ -129,7 +124,6 @@ class ClusterMeans(ServerRule[ClusterBank | None]):
     part: Part
     redraw: int
 
-    each: ClassVar[bool] = True
     has_global: ClassVar[bool] = False
 
     def table_size(self, w: Params, spec: Spec) -> int:
@@ -138,18 +132,16 @@ class ClusterMeans(ServerRule[ClusterBank | None]):
     def step(
         self, own: ClusterBank | None, w: Params, mean: Params, k: ServerContext
     ) -> tuple[ClusterBank, Params]:
-        old = held_models(own, of_part(w, self.part), self.clusters, self.redraw, k)
-        sent = uploads_of(k)
-        weights = cluster_means([of_part(one.w, self.part) for one in sent], sent, [m.w for m in old])
-        statistics = [Params({})] * len(weights)
-        if self.part == "all":
-            statistics = cluster_means([one.b for one in sent], sent, [m.b for m in old])
-        new = [ClusterModel(*pair) for pair in zip(weights, statistics, strict=True)]
-        return bank_of(new), mean.joined(weights[0], mean.names)
+        old, new = held_models(own, of_part(w, self.part), self.clusters, self.redraw, k), []
+        for before, column in zip(old, k.received["server"].columns, strict=True):
+            weights = before.w if column is None else of_part(column.w, self.part)
+            statistics = before.b if column is None else column.b
+            new.append(ClusterModel(weights, statistics if self.part == "all" else NOTHING))
+        return bank_of(new), mean.joined(new[0].w, mean.names)
 
     def statistics(self, b: Params, mean: Params, k: ServerContext) -> Params:
-        sent = uploads_of(k)
-        return mean if self.part == "head" else cluster_means([one.b for one in sent], sent, [b])[0]
+        first = k.received["server"].columns[0]
+        return mean if self.part == "head" else b if first is None else first.b
 
     def extra_broadcast(self, own: ClusterBank | None) -> dict[str, Wire]:
         return {} if own is None else {"opening": own.models}
@@ -180,31 +172,6 @@ def bank_of(models: Sequence[ClusterModel]) -> ClusterBank:
     return ClusterBank(ClusterModels({str(j): one for j, one in enumerate(models) if j}))
 
 
-def uploads_of(k: ServerContext) -> list[Upload]:
-    return [one for one in k.received["server"].each if isinstance(one, Upload)]
-
-
-def cluster_means(points: Sequence[Params], sent: Sequence[Upload], before: Sequence[Params]) -> list[Params]:
-    """Return the mean point of each cluster, weighted by n if clients send it.
-
-    A cluster without clients keeps its point.
-
-    Args:
-        points: A point of each client [S].
-        sent: The uploads [S], which say the clusters.
-        before: The points of the clusters before.
-    """
-    told = [one.slots["opening"] for one in sent]
-    chosen = [one.cluster for one in told if isinstance(one, ChosenCluster)]
-    found = []
-    for number, old in enumerate(before):
-        members = [place for place, cluster in enumerate(chosen) if cluster == number]
-        sizes = [sent[place].n or 1 for place in members]
-        shares = [size / sum(sizes) for size in sizes]
-        found.append(mixture([points[place] for place in members], shares, old) if members else old)
-    return found
-
-
 @checked
 def ifca(
     clusters: Annotated[int, Range(1, 100), Doc("K, number of models; 1 is FedAvg.")] = 4,
@@ -218,8 +185,8 @@ def ifca(
 
     Equation:
         A client downloads θ_1, …, θ_K and starts from θ_ĵ, ĵ = argmin_j F_i(θ_j) (`SmallestLoss`). θ_j
-        becomes the mean of the uploads of its clients (`ClusterMeans`). A client sends its model, ĵ, and n_k
-        if means are weighted by samples.
+        becomes the mean of the uploads of its clients (`ClusterMeans`). A client sends its model, ĵ as K
+        shares, and n_k if means are weighted by samples.
 
     Source:
         Ghosh, Chung, Yin and Ramchandran, NeurIPS 2020, arXiv 2006.04088, and its code (jichan3751/ifca at

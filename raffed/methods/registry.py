@@ -202,7 +202,9 @@ METHODS: dict[str, MethodInfo] = {
             "flda", "FLDA", "Peterson et al. 2019", "shared and private model mixed by a private gate"
         ),
         MethodInfo("gldp", "GLDP", "STHFL 2023", "local and global prototypes, nearest-prototype prediction"),
-        MethodInfo("ifca", "IFCA", "Ghosh et al. 2020", "K models, chosen by loss", scored="downloaded"),
+        MethodInfo(
+            "ifca", "IFCA", "Ghosh et al. 2020", "K models, chosen by loss", revision=2, scored="downloaded"
+        ),
         MethodInfo("lgfedavg", "LG-FedAvg", "Liang et al. 2020", "private body under a shared head"),
         MethodInfo(
             "map",

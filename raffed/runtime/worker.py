@@ -122,6 +122,7 @@ class UploadPipeline:
             *upload.slots,
             *(["BatchNorm statistics"] if len(upload.b) else []),
             *(["a report about class counts"] if upload.report is not None else []),
+            *(["shares of columns"] if upload.shares is not None else []),
             *(["uploads one by one"] * self._keep),
         ]
         if extra:

@@ -119,7 +119,7 @@ TRAFFIC: dict[str, tuple[int, int, int, int]] = {
     "finetune": (P + B, P + B + 1, 0, 0),
     "cwfedavg": (P + B, P + B + 1, 0, 0),  # replies: a mixture in place of the mean
     "fedamp": (P + B, P + B, 0, 0),
-    "ifca": (4 * (P + B), P + B + 1, 0, 3 * (P + B)),  # four models down; one and its number up
+    "ifca": (4 * (P + B), P + B + 4, 0, 3 * (P + B)),  # four models down; one and four shares up
     "fedfew": (3 * (P + B), 3 * (P + B) + 3, 0, 2 * (P + B)),  # three models, and up a loss of each
     # The models of the three others and their numbers; up four ω; θ^old beside the own model
     "fedfomo": (3 * (P + B + 1), P + B + 4, 2 * (P + B), 3 * (P + B + 1)),

@@ -8,9 +8,22 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import raffed
-from raffed import Data, Federation, Local, Model, Privacy, RunConfig, Runtime
+from raffed import (
+    Context,
+    Data,
+    Federation,
+    Forward,
+    Local,
+    Method,
+    Model,
+    Privacy,
+    RunConfig,
+    Runtime,
+    Term,
+)
 from raffed.core.addressed import Mixtures, mixture, replied
 from raffed.core.messages import Broadcast, ServerState
 from raffed.core.params import Params, State
@@ -194,3 +207,31 @@ def test_a_table_that_does_not_fit_is_refused_with_its_size(
     with pytest.raises(UsageError, match=r"answers 6 clients, of 1,073,741,824 numbers, would take 4\.0 GiB"):
         raffed.run(replace(DIGITS, method=answering.too_large), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_the_personal_model_of_a_client_is_its_own_download(tmp_path: Path) -> None:
+    raffed.run(DIGITS, tmp_path / "run")
+    one, other = (raffed.load_model(tmp_path / "run", client=c).state_dict() for c in (0, 1))
+    assert any(not torch.equal(one[name], other[name]) for name in one)
+
+
+class Halves(Term):
+    silent: int = -1
+
+    def loss(self, f: Forward, k: Context) -> float:
+        return 0.0
+
+    def shares(self, k: Context) -> Tensor | None:
+        return None if k.client == self.silent else torch.tensor([0.25, 0.75])
+
+
+class AlsoTells(Halves):
+    pass
+
+
+def test_shares_are_told_by_one_ingredient_and_by_all_clients() -> None:
+    with pytest.raises(UsageError, match="Halves and AlsoTells both tell shares of columns"):
+        Method("M", terms=(Halves(), AlsoTells()))
+    with pytest.raises(UsageError, match="M: 3 of 4 clients told shares of columns"):
+        Tiny(Method("M", terms=(Halves(1),))).step(EVERYONE)
+    assert "messages (term-Halves)" in Method("M", terms=(Halves(),)).why_no_robust_mean

@@ -94,7 +94,7 @@ def test_what_clipping_does_not_cover_is_refused(method: str) -> None:
         raffed.run(guarded(method, clip=1.0))
 
 
-@pytest.mark.parametrize("method", one_in(2, ["fedavg", "scamap", "fedmr", "feddisco"]))
+@pytest.mark.parametrize("method", one_in(2, ["fedavg", "scamap", "ifca", "fedmr", "feddisco"]))
 def test_masks_change_no_bit_of_a_run(method: str) -> None:
     """Weights, vaults, metrics; also where some clients drop out and some uploads are refused."""
     struck = Faults(drop=0.2, corrupt=0.2)

@@ -8,32 +8,35 @@ import pytest
 import torch
 
 from raffed.core import seeds
+from raffed.core.aggregation.exact_sums import UploadAccumulator
 from raffed.core.context import ClientData
-from raffed.core.messages import Upload
+from raffed.core.messages import ServerState, Upload
 from raffed.core.method import Method
 from raffed.core.params import Params, State, redrawn
 from raffed.core.server import Mean
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedopt import Weighting
 from raffed.methods.ifca import (
-    ChosenCluster,
     ClusterBank,
+    ClusterMeans,
     ClusterModel,
     ClusterModels,
     SmallestLoss,
-    cluster_means,
+    bank_of,
     first_models,
     ifca,
 )
 from tests.golden.regenerate import B, P
-from tests.tiny import PLAIN, Tiny, bare_context, clients, network, same_bits
+from tests.tiny import PLAIN, Tiny, bare_context, clients, network, same_bits, server_context
 
 EVERYONE = (0, 1, 2, 3)
+ONE = Params({"head.w": torch.ones(1)}).clone()
 
 
 def chosen(tiny: Tiny) -> list[int]:
-    told = [tiny.last[client].upload.slots["opening"] for client in sorted(tiny.last)]
-    return [one.cluster for one in told if isinstance(one, ChosenCluster)]
+    told = [tiny.last[client].upload.shares for client in sorted(tiny.last)]
+    assert all(one is not None and sorted(one.tolist())[-2:] in ([1.0], [0.0, 1.0]) for one in told)
+    return [int(one.argmax()) for one in told if one is not None]
 
 
 @pytest.mark.parametrize(("losses", "wanted"), [([0.3, 0.2], 1), ([0.5, 0.9], 0), ([0.2, 0.2], 0)])
@@ -49,26 +52,20 @@ def test_a_client_chooses_the_smallest_loss_and_of_equals_the_first(
     assert SmallestLoss(2, "all", 0).begin(context).cluster == wanted
 
 
-def upload(value: float, cluster: int, n: int | None = None) -> Upload:
-    return Upload(
-        n, Params({"w": torch.tensor([value])}).clone(), Params({}), {"opening": ChosenCluster(cluster)}
-    )
-
-
-@pytest.mark.parametrize(("sizes", "wanted"), [((None,) * 3, [2.0, 11.0]), ((1, 1, 3), [2.5, 11.0])])
-def test_models_are_the_means_of_their_clients(sizes: tuple[int | None, ...], wanted: list[float]) -> None:
-    """(2): uploads 11 of cluster 1, and 1 and 3 of cluster 0."""
-    pairs = zip((11.0, 1.0, 3.0), (1, 0, 0), sizes, strict=True)
-    sent = [upload(*one) for one in pairs]
-    before = [Params({"w": torch.tensor([x])}).clone() for x in (0.0, 10.0)]
-    assert [float(one["w"]) for one in cluster_means([one.w for one in sent], sent, before)] == wanted
-
-
-def test_a_cluster_without_clients_keeps_its_model_bit_for_bit() -> None:
-    """(4)."""
-    before = [Params({"w": torch.tensor([x])}).clone() for x in (0.1, 0.3)]
-    sent = [upload(5.0, 0)]
-    assert cluster_means([sent[0].w], sent, before)[1] is before[1]
+@pytest.mark.parametrize(("sizes", "wanted"), [((1, 1, 1), [2.0, 11.0]), ((1, 1, 3), [2.5, 11.0])])
+def test_models_are_the_means_of_their_clients(sizes: tuple[int, ...], wanted: list[float]) -> None:
+    """(2): uploads 11 of cluster 1, and 1 and 3 of cluster 0. Nobody is in cluster 2."""
+    fold, point = UploadAccumulator(), Params({"head.w": torch.zeros(1)}).clone()
+    for client, (value, cluster, n) in enumerate(zip((11.0, 1.0, 3.0), (1, 0, 0), sizes, strict=True)):
+        upload = Upload(None, point + ONE * value, Params({}), {}, shares=torch.eye(3)[cluster])
+        fold.add(client, n / sum(sizes), upload, "test")
+    mean, b, received = fold.finish(ServerState(0, point, Params({}), {}))
+    held = [ClusterModel(point + ONE * x, Params({})) for x in (0.0, 10.0, 0.3)]
+    k = server_context(received=received, b=b, sent_b=b)
+    own, w = ClusterMeans(3, "head", 0).step(bank_of(held), held[0].w, mean, k)
+    others = [own.models.models[number].w for number in ("1", "2")]
+    assert [float(one["head.w"]) for one in (w, others[0])] == wanted
+    assert same_bits(others[1], held[2].w)
 
 
 @pytest.mark.parametrize("norm", [False, True])
@@ -146,10 +143,10 @@ def test_two_groups_with_opposite_labels_keep_their_models_and_train_as_two_fede
         assert same_bits([tiny.server.w, models(tiny)["1"].w], [one.server.w for one in plain])
 
 
-def test_bytes_are_k_models_down_and_one_model_and_a_number_up() -> None:
+def test_bytes_are_k_models_down_and_one_model_and_k_shares_up() -> None:
     """(5)."""
     tiny = Tiny(ifca(3), net=network(True)).run(1, EVERYONE)
-    assert tiny.last[1].upload.nbytes() == 4 * (P + B + 1)
+    assert tiny.last[1].upload.nbytes() == 4 * (P + B + 3)
     assert tiny.server.broadcast().nbytes() == 3 * 4 * (P + B)
 
 

@@ -297,6 +297,20 @@ class Ingredient(Record, Generic[Memory, Message, ServerMemory]):
         """
         return w
 
+    def shares(self, k: Context[Memory, ServerMemory]) -> Tensor | None:
+        """Return the client's shares a_kc of K columns, or None.
+
+        The server's rule then gets K means in place of one (`Received.columns`), each of Σ p_k a_kc w_k. They
+        are exact sums, of which no upload can be seen. Only one ingredient of a method may tell shares.
+
+        Args:
+            k: What the client knows after training.
+
+        Returns:
+            Shares [K], which are at least 0 and add up to 1, of all clients or of none.
+        """
+        return None
+
     def server_step(self, s: ServerMemory, got: Received[Message], spec: Spec) -> ServerMemory | None:
         """Return the server's memory after a round.
 
@@ -333,6 +347,11 @@ class Ingredient(Record, Generic[Memory, Message, ServerMemory]):
 def remembers(kind: type[Ingredient]) -> bool:
     """Return whether the clients of a class of ingredients keep a memory, which its `client_init` makes."""
     return kind.client_init is not Ingredient.client_init
+
+
+def tells_shares(one: Ingredient) -> bool:
+    """Return whether clients tell shares of columns by an ingredient."""
+    return type(one).shares is not Ingredient.shares
 
 
 # Compression of what a client uploads: the arithmetic, and the ingredient that keeps what was left out.
