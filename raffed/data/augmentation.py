@@ -148,21 +148,6 @@ PAIRS = (
     (Half("equalize", 0.8, 8), Half("invert", 0.1, 3)),
     (Half("translate_y", 0.7, 9), Half("autocontrast", 0.9, 1)),
 )
-RANGES: Mapping[str, tuple[float, float]] = {  # change → its weakest and its strongest amount
-    "shear_y": (-0.3, 0.3),
-    "translate_x": (-150 / 331, 150 / 331),
-    "translate_y": (-150 / 331, 150 / 331),
-    "rotate": (-30.0, 30.0),
-    "solarize": (0.0, 256.0),
-    "posterize": (4.0, 8.0),
-    "contrast": (0.1, 1.9),
-    "color": (0.1, 1.9),
-    "brightness": (0.1, 1.9),
-    "sharpness": (0.1, 1.9),
-    "autocontrast": (0.0, 0.0),
-    "equalize": (0.0, 0.0),
-    "invert": (0.0, 0.0),
-}
 
 
 def apply(x: Tensor, mean: Tensor, std: Tensor, draws: Tensor) -> Tensor:
@@ -181,7 +166,7 @@ def apply(x: Tensor, mean: Tensor, std: Tensor, draws: Tensor) -> Tensor:
         for name, which, parts in _happening(pair, draws[:, 1 + 2 * place], place):
             amounts = amount(name, parts, strength[which]).to(x.device, x.dtype)
             chosen = which.to(x.device)
-            pixels[chosen] = CHANGES[name](pixels[chosen], amounts)
+            pixels[chosen] = CHANGES[name][0](pixels[chosen], amounts)
             touched[which] = True
     prepared = (pixels / 255 - mean) / std
     return torch.where(touched.to(x.device).view(-1, 1, 1, 1), prepared, x)
@@ -202,11 +187,11 @@ def amount(change: str, part: Tensor, u: Tensor) -> Tensor:
     """Return how strong a change is: uniform in one of ten parts of its range.
 
     Args:
-        change: A key of RANGES.
+        change: A key of CHANGES.
         part: Number of the part for each image, 0 to 9.
         u: Uniform random numbers in [0, 1), one for each image.
     """
-    least, most = RANGES[change]
+    _, least, most = CHANGES[change]
     return least + (most - least) / STEPS * (part + u)
 
 
@@ -309,20 +294,20 @@ def rotate(pixels: Tensor, degrees: Tensor) -> Tensor:
     )
 
 
-CHANGES: Mapping[str, Change] = {
-    "shear_y": shear_y,
-    "translate_x": translate_x,
-    "translate_y": translate_y,
-    "rotate": rotate,
-    "solarize": solarize,
-    "posterize": posterize,
-    "contrast": contrast,
-    "color": color,
-    "brightness": brightness,
-    "sharpness": sharpness,
-    "autocontrast": autocontrast,
-    "equalize": equalize,
-    "invert": invert,
+CHANGES: Mapping[str, tuple[Change, float, float]] = {  # with the weakest and the strongest amount
+    "shear_y": (shear_y, -0.3, 0.3),
+    "translate_x": (translate_x, -150 / 331, 150 / 331),
+    "translate_y": (translate_y, -150 / 331, 150 / 331),
+    "rotate": (rotate, -30.0, 30.0),
+    "solarize": (solarize, 0.0, 256.0),
+    "posterize": (posterize, 4.0, 8.0),
+    "contrast": (contrast, 0.1, 1.9),
+    "color": (color, 0.1, 1.9),
+    "brightness": (brightness, 0.1, 1.9),
+    "sharpness": (sharpness, 0.1, 1.9),
+    "autocontrast": (autocontrast, 0.0, 0.0),
+    "equalize": (equalize, 0.0, 0.0),
+    "invert": (invert, 0.0, 0.0),
 }
 
 
