@@ -199,7 +199,10 @@ SHOWN_AS = {
 
 def names_of(package: str) -> dict[str, list[str]]:
     """Return the modules of a package that have public names → these names."""
-    homes = {home: list(names) for home, names in raffed._NAMES.items() if home.split(".")[1] == package}
+    homes: dict[str, list[str]] = {}
+    for name, home in raffed._HOMES.items():
+        if home.split(".")[1] == package:
+            homes.setdefault(home, []).append(name)
     return homes or OF_PACKAGES[package]
 
 
