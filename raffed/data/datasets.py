@@ -57,15 +57,13 @@ def load_dataset(name: str, root: str | Path | None = None, download: bool = Fal
             raise DataFileError(
                 f"{name} cannot be downloaded here; put these files there: {DATASETS[name].origin}"
             )
-        return _FOLDERS[name](name, folder)
-    if download:
+    elif download:
         download_files(name, folder)
     elif not folder.is_dir():
         raise DataFileError(
             f"the data folder {folder} does not exist; set RAFFED_DATA or --data-root, or give --download"
         )
-    train, test = _LOADERS[name](name, folder)
-    return _published(name, train, test)
+    return _LOADERS[name](name, folder)
 
 
 def _published(
@@ -131,7 +129,7 @@ def _load_femnist(name: str, folder: Path) -> Dataset:
     return replace(made, test_clients=np.where(theirs < 0, -1, number[theirs]))
 
 
-def _in_folders(load: Callable[[str, Path], tuple[Any, ...]]) -> Callable[[str, Path], Dataset]:
+def _of_parts(load: Callable[[str, Path], tuple[Any, ...]]) -> Callable[[str, Path], Dataset]:
     """Return a function that loads a data set of which `load` reads both parts, and perhaps the clients."""
     return lambda name, folder: _published(name, *load(name, folder))
 
@@ -174,19 +172,17 @@ def _load_svhn(name: str, folder: Path) -> tuple[Part, Part]:
     return part("train"), part("test")
 
 
-_LOADERS: dict[str, Callable[[str, Path], tuple[Part, Part]]] = {
-    "cifar10": _load_cifar,
-    "cifar100": _load_cifar,
-    "fashion-mnist": _load_idx,
-    "mnist": _load_idx,
-    "svhn": _load_svhn,
-}
-_FOLDERS: dict[str, Callable[[str, Path], Dataset]] = {
-    "cinic10": _in_folders(load_cinic10),
+_LOADERS: dict[str, Callable[[str, Path], Dataset]] = {
+    "cifar10": _of_parts(_load_cifar),
+    "cifar100": _of_parts(_load_cifar),
+    "cinic10": _of_parts(load_cinic10),
+    "fashion-mnist": _of_parts(_load_idx),
     "femnist": _load_femnist,
     "femnist-letters": _load_femnist,
-    "isic2019": _in_folders(load_isic),
-    "tiny-imagenet": _in_folders(load_tiny_imagenet),
+    "isic2019": _of_parts(load_isic),
+    "mnist": _of_parts(_load_idx),
+    "svhn": _of_parts(_load_svhn),
+    "tiny-imagenet": _of_parts(load_tiny_imagenet),
 }
 
 

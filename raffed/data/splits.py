@@ -10,19 +10,8 @@ import difflib
 from collections.abc import Mapping
 
 from raffed.config.validation import Value
-from raffed.data.benchmark_splits import Equal, FromFile, InStages, Natural
-from raffed.data.label_splits import (
-    ClassesPerClient,
-    Dirichlet,
-    DirichletByClient,
-    Iid,
-    Incomplete,
-    LogNormalSizes,
-    LongTail,
-    Shards,
-)
+from raffed.data import benchmark_splits, label_splits, published_splits
 from raffed.data.own_split import GROUP, own_split
-from raffed.data.published_splits import CappedDirichlet, ClassGroups, LabelCount, PowerLaw
 from raffed.data.split import Split
 from raffed.errors import UsageError
 from raffed.own.gate import entry_points
@@ -48,24 +37,13 @@ def register_split(split: type[Split]) -> type[Split]:
     return split
 
 
-for _split in (
-    CappedDirichlet,
-    ClassGroups,
-    Dirichlet,
-    DirichletByClient,
-    Equal,
-    FromFile,
-    Iid,
-    Incomplete,
-    LabelCount,
-    LogNormalSizes,
-    LongTail,
-    Natural,
-    ClassesPerClient,
-    PowerLaw,
-    Shards,
-    InStages,
-):
+_CLASSES = {
+    one
+    for home in (benchmark_splits, label_splits, published_splits)
+    for one in vars(home).values()
+    if isinstance(one, type) and issubclass(one, Split) and one.name
+}
+for _split in sorted(_CLASSES, key=lambda one: one.name):
     register_split(_split)
 
 
