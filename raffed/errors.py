@@ -110,7 +110,7 @@ class ActorStartError(RaffedError):
     """An actor could not start. It is not replaced, because a replacement would raise the same error."""
 
 
-def check_range(name: str, value: float, low: float, high: float, *, open_low: bool = False) -> float:
+def check_range(name: str, value: float, low: float, high: float) -> float:
     """Return `value` if it lies in the allowed range.
 
     Args:
@@ -118,17 +118,15 @@ def check_range(name: str, value: float, low: float, high: float, *, open_low: b
         value: The number to check.
         low: Lower end of the range.
         high: Upper end of the range, which is allowed.
-        open_low: Whether `low` itself is not allowed.
 
     Returns:
         `value`, unchanged.
 
     Raises:
-        UsageError: The value is outside [low, high], or outside (low, high] if `open_low`.
+        UsageError: The value is outside [low, high].
     """
-    inside = (low < value if open_low else low <= value) and value <= high
-    if not inside:
-        raise UsageError(f"{name} = {value} is outside {'(' if open_low else '['}{low}, {high}]")
+    if not low <= value <= high:
+        raise UsageError(f"{name} = {value} is outside [{low}, {high}]")
     return value
 
 

@@ -164,9 +164,6 @@ class MetricTable:
     def __iter__(self) -> Iterator[Metric]:
         return iter(list(self._known.values()))
 
-    def __len__(self) -> int:
-        return len(self._known)
-
     def register(self, metric: Metric) -> Metric:
         """Add one of raffed's own metrics, and return it, so that a constant can be bound to it."""
         self._known[metric.place] = metric

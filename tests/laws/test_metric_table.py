@@ -105,10 +105,10 @@ def test_every_metric_is_written_at_every_level_or_needs_the_extra_that_it_names
 
 def test_the_table_has_no_two_metrics_of_one_place_and_says_everything_about_each() -> None:
     places = [metric.place for metric in METRICS]
-    assert len(set(places)) == len(places) == len(METRICS)
+    assert len(set(places)) == len(places) == len([*METRICS])
     assert all(metric.when and metric.meaning and metric.n for metric in METRICS)
     assert {one for metric in METRICS for one in metric.levels} == {*get_args(Level)}
-    assert [len(line) for line in metric_lines()] == [8] * len(METRICS)
+    assert [len(line) for line in metric_lines()] == [8] * len([*METRICS])
 
 
 def test_a_row_of_a_metric_that_is_not_in_the_table_is_refused_with_the_nearest_names(tmp_path: Path) -> None:
