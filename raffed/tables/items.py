@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypedDict
 
 from raffed.config.federation import Federation
 from raffed.config.run import RunConfig
@@ -338,16 +337,6 @@ class Claim:
         """Claim that two rows' values differ by at most `within` in a column; with 0 they are equal."""
         asked = (measure,) if measure else ()
         return Claim(text, ((1.0, one, column, *asked), (-1.0, other, column, *asked)), within=within)
-
-
-class ItemOptions(TypedDict, total=False):
-    """Arguments of an `Item` that most items leave out."""
-
-    margin: float
-    baseline: str
-    note: str
-    claims: tuple[Claim, ...]
-    picture: str
 
 
 @dataclass(frozen=True)

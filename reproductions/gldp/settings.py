@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
-
-from typing_extensions import Unpack
+from typing import Any, NamedTuple
 
 from raffed import Federation, Local, Model, RunConfig
 from raffed.tables.catalogue import Argument, run_of
-from raffed.tables.items import Cell, Item, ItemOptions, shortened, stages_of
+from raffed.tables.items import Cell, Item, shortened, stages_of
 
 NAMES = {"CIFAR10": "cifar10", "CIFAR100": "cifar100", "TinyImageNet": "tiny-imagenet"}
 
@@ -164,6 +162,6 @@ def cells(table: str, metric: str, where: Columns, ways: Mapping[str, Way]) -> t
     return tuple(found)
 
 
-def item(name: str, title: str, measure: str, found: tuple[Cell, ...], **more: Unpack[ItemOptions]) -> Item:
+def item(name: str, title: str, measure: str, found: tuple[Cell, ...], **more: Any) -> Item:
     """Return an item of this paper, which has a run at proxy scale."""
     return Item("gldp", name, title, measure, found, proxy=proxy, **more)
