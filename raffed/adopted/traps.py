@@ -200,6 +200,23 @@ def _after_the_loop(checkout: Checkout, source: Source) -> Nodes:
                 yield node
 
 
+def _statistics_stay(checkout: Checkout, source: Source) -> Nodes:
+    """Yield where a client takes over the parameters that it gets, and nothing else of a model."""
+    for file in _of_clients(checkout, source):
+        for node in (node for node in file.all(ast.FunctionDef) if node.name == "set_parameters"):
+            text = text_of(node)
+            if ".parameters()" in text and "buffers" not in text and "state_dict" not in text:
+                yield node
+
+
+def _softmax_stays(checkout: Checkout, source: Source) -> Nodes:
+    """Yield each softmax in a forward function, if the main file takes off last layers."""
+    assigned = [text_of(node.value) for node in checkout.entry.all(ast.Assign)]
+    if "nn.Identity()" in assigned:
+        calls = _calls(source, "log_softmax", "softmax")
+        yield from (call for call in calls if source.function(call) == "forward")
+
+
 def _by_the_name(checkout: Checkout, source: Source) -> Nodes:
     for node in source.all(ast.Compare):
         named = isinstance(node.ops[0], ast.In) and isinstance(node.left, ast.Constant)
@@ -321,6 +338,16 @@ TRAPS = (
         "shared-messages",
         "One message is filled again for client after client.",
         _server_calls("copy_", lambda call: "comm_vecs" in text_of(call.func)),
+    ),
+    Trap(
+        "statistics-stay",
+        "Only parameters are sent: each client keeps the running statistics of BatchNorm.",
+        _statistics_stay,
+    ),
+    Trap(
+        "softmax-stays",
+        "The network's softmax stays when the last layer is taken off, and so comes before the head.",
+        _softmax_stays,
     ),
     Trap(
         "optimiser-stays",

@@ -130,6 +130,16 @@ CASES: dict[str, tuple[str, str, str]] = {  # trap → file, lines that have it,
         "def __init__(self, args):\n    self.args.flag = True",
     ),
     "shared-messages": (SERVER, "self.comm_vecs['w'].copy_(w)", "self.sent = w.clone()"),
+    "statistics-stay": (
+        CLIENT,
+        "def set_parameters(self, m):\n    for a, b in zip(m.parameters(), self.m.parameters()): b.data = a",
+        "def set_parameters(self, m):\n    self.m.load_state_dict(m.state_dict())",
+    ),
+    "softmax-stays": (
+        "system/main.py",
+        "args.model.fc = nn.Identity()\ndef forward(self, x):\n    return F.log_softmax(self.fc(x))",
+        "args.model.fc = nn.Identity()\ndef forward(self, x):\n    return self.fc(x)",
+    ),
     "optimiser-stays": (
         CLIENT,
         "class C:\n    def __init__(self):\n        self.optimizer = SGD(w)\nself.clients.append(C())",
