@@ -67,6 +67,9 @@ class Missing:
     name: str
     place: CodeLine
 
+    def __str__(self) -> str:
+        return f"{self.name} ({self.place})"
+
 
 @dataclass
 class Source:

@@ -1,43 +1,32 @@
 """What a release does that changes its numbers and that a table of methods does not show.
 
-Each trap is a sentence and a function that finds its places in a syntax tree. A trap names what the code
-does, never whether it is wrong: what is scored, weighted, dropped, drawn, and kept from round to round.
+Each trap is a sentence (`SAYS`) and a function that finds its places in a syntax tree (`FINDS`). A trap
+names what the code does, never whether it is wrong: what is scored, weighted, dropped, drawn, and kept from
+round to round.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from functools import partial
-from typing import NamedTuple, TypeAlias
+from functools import cache, partial
+from typing import Any, TypeAlias
 
 from raffed.adopted.checkout import Checkout, CodeLine, Source, last_name, position, text_of
 
 Nodes: TypeAlias = Iterator[ast.AST]
 Find: TypeAlias = Callable[[Checkout, Source], Nodes]
+Among: TypeAlias = Callable[[Checkout, Source], list[Source]]
 
 
-class Trap(NamedTuple):
-    """A kind of trap.
-
-    Attributes:
-        key: Its short name.
-        says: What the code does there, in one sentence.
-        find: Yields the places in a file of a checkout.
-    """
-
-    key: str
-    says: str
-    find: Find
-
-
+@cache
 def traps_of(checkout: Checkout) -> dict[str, list[CodeLine]]:
-    """Return the places of every trap that a checkout has, in the order of `TRAPS`."""
+    """Return the places of every trap that a checkout has, in the order of `SAYS`."""
     found: dict[str, list[CodeLine]] = {}
-    for trap in TRAPS:
+    for trap in SAYS:
         for source in checkout.sources.values():
-            for node in trap.find(checkout, source):
-                found.setdefault(trap.key, []).append(source.at(node))
+            for node in FINDS[trap](checkout, source):
+                found.setdefault(trap, []).append(source.at(node))
     return {key: sorted(set(places)) for key, places in found.items()}
 
 
@@ -57,6 +46,10 @@ def _first_argument(call: ast.Call) -> str:
     return text_of(call.args[0]) if call.args else ""
 
 
+def _anywhere(checkout: Checkout, source: Source) -> list[Source]:
+    return [source]
+
+
 def _of_clients(checkout: Checkout, source: Source) -> list[Source]:
     """Return the file in a list if it holds clients, otherwise an empty list."""
     return [source] if source.path.startswith(checkout.family.clients.replace(".", "/") + "/") else []
@@ -65,6 +58,18 @@ def _of_clients(checkout: Checkout, source: Source) -> list[Source]:
 def _of_servers(checkout: Checkout, source: Source) -> list[Source]:
     """Return the file in a list if it holds servers, otherwise an empty list."""
     return [source] if source.path.startswith(checkout.family.servers.replace(".", "/") + "/") else []
+
+
+def _nodes(kind: type[ast.AST], fits: Callable[[Source, Any], bool], among: Among = _anywhere) -> Find:
+    """Find the nodes of one kind that fit, in some of the files."""
+    return lambda checkout, source: (
+        node for file in among(checkout, source) for node in file.all(kind) if fits(file, node)
+    )
+
+
+def _call(name: str, fits: Callable[[ast.Call], bool], among: Among = _anywhere) -> Find:
+    """Find the calls of one function that fit, in some of the files."""
+    return _nodes(ast.Call, lambda _, call: last_name(call.func) == name and fits(call), among)
 
 
 def _loaders(of_tests: bool, name: str, *values: str) -> Find:
@@ -88,7 +93,7 @@ def _round_loops(checkout: Checkout, source: Source) -> Iterator[tuple[ast.Funct
         yield from ((function, loop) for loop in loops if "rounds" in text_of(loop.iter))
 
 
-# The traps that take more than a line
+# What the traps look for
 
 
 def _scored(checkout: Checkout, source: Source, before: bool) -> Nodes:
@@ -101,22 +106,30 @@ def _scored(checkout: Checkout, source: Source, before: bool) -> Nodes:
             yield scored
 
 
-def _seeds(source: Source, where: Callable[[str], bool], constant: bool | None = None) -> Nodes:
-    """Yield the calls that seed a generator in some functions, with a constant or another value."""
-    for call in _calls(source, "manual_seed", "seed"):
+def _seeds(where: Callable[[str], bool], constant: bool | None = None) -> Find:
+    """Find the calls that seed a generator in some functions, with a constant or another value."""
+
+    def fits(source: Source, call: ast.Call) -> bool:
         is_constant = bool(call.args) and isinstance(call.args[0], ast.Constant)
-        if where(source.function(call)) and constant in (None, is_constant):
-            yield call
+        seeds = last_name(call.func) in ("manual_seed", "seed")
+        return seeds and where(source.function(call)) and constant in (None, is_constant)
+
+    return _nodes(ast.Call, fits)
 
 
 def _never_seeded(checkout: Checkout, source: Source) -> Nodes:
     """Yield each draw of NumPy or of Python's own generator, if nothing in the release seeds it."""
-    calls = [text_of(call.func) for every in checkout.sources.values() for call in _calls(every, "seed")]
-    for module in ("np.random", "random"):
-        if f"{module}.seed" not in calls:
-            for call in source.all(ast.Call):
-                if isinstance(call.func, ast.Attribute) and text_of(call.func.value) == module:
-                    yield call
+    for module in {"np.random", "random"} - _seeded(checkout):
+        for call in source.all(ast.Call):
+            if isinstance(call.func, ast.Attribute) and text_of(call.func.value) == module:
+                yield call
+
+
+@cache
+def _seeded(checkout: Checkout) -> set[str]:
+    """Return the modules whose generator something in the release seeds."""
+    calls = [call for every in checkout.sources.values() for call in _calls(every, "seed")]
+    return {text_of(call.func).removesuffix(".seed") for call in calls}
 
 
 def _other_order(checkout: Checkout, source: Source) -> Nodes:
@@ -136,45 +149,41 @@ def _collects(loop: ast.For) -> bool:
     return bool(own) and "train_samples" not in map(last_name, taken)
 
 
-def _live_parts(checkout: Checkout, source: Source) -> Nodes:
-    """Yield where a server keeps a part of a client's own model, not a copy of it."""
-    for call in (call for file in _of_servers(checkout, source) for call in _calls(file, "append")):
-        kept = _first_argument(call)
-        if kept.startswith(("client.model", "client.heads", "self.clients[")) and "(" not in kept:
-            yield call
+def _is_live(call: ast.Call) -> bool:
+    """Return whether a server keeps a part of a client's own model there, not a copy of it."""
+    kept = _first_argument(call)
+    return kept.startswith(("client.model", "client.heads", "self.clients[")) and "(" not in kept
 
 
-def _shared_arguments(checkout: Checkout, source: Source) -> Nodes:
-    """Yield where a server writes into the arguments, which its clients read from the same object."""
-    for node in (node for file in _of_servers(checkout, source) for node in file.all(ast.Attribute)):
-        written = isinstance(node.ctx, ast.Store) and source.function(node) != "__init__"
-        if written and last_name(node.value) == "args":
-            yield node
+def _written_argument(source: Source, node: ast.Attribute) -> bool:
+    """Return whether the arguments are written, which clients read from the same object."""
+    written = isinstance(node.ctx, ast.Store) and source.function(node) != "__init__"
+    return written and last_name(node.value) == "args"
 
 
 def _lasting_optimiser(checkout: Checkout, source: Source) -> Nodes:
     """Yield where a client makes its optimiser once, if the server keeps its clients."""
-    calls = [call for every in checkout.sources.values() for call in _calls(every, "append")]
-    if any(text_of(call.func) == "self.clients.append" for call in calls):
+    if _keeps_clients(checkout):
         for node in (node for file in _of_clients(checkout, source) for node in file.all(ast.Assign)):
             if source.function(node) == "__init__" and text_of(node.targets[0]) == "self.optimizer":
                 yield node
 
 
-def _rates_by_layer(checkout: Checkout, source: Source) -> Nodes:
-    for node in source.all(ast.Dict):
-        given = {text_of(key): text_of(value) for key, value in zip(node.keys, node.values, strict=True)}
-        if "'params'" in given and any(sign in given.get("'lr'", "") for sign in "*/"):
-            yield node
+@cache
+def _keeps_clients(checkout: Checkout) -> bool:
+    calls = [call for every in checkout.sources.values() for call in _calls(every, "append")]
+    return any(text_of(call.func) == "self.clients.append" for call in calls)
 
 
-def _looks_ahead(checkout: Checkout, source: Source) -> Nodes:
-    """Yield where a number is computed from the number of rounds, but not how often their loop turns."""
-    for node in source.all(ast.BinOp):
-        used = {last_name(side) for side in (node.left, node.right)} & {"global_rounds", "comm_rounds"}
-        turns = text_of(node.right) == "1" and source.function(node) == "train"
-        if used and not turns:
-            yield node
+def _own_rate(_: Source, node: ast.Dict) -> bool:
+    given = {text_of(key): text_of(value) for key, value in zip(node.keys, node.values, strict=True)}
+    return "'params'" in given and any(sign in given.get("'lr'", "") for sign in "*/")
+
+
+def _of_rounds(source: Source, node: ast.BinOp) -> bool:
+    """Return whether a number is computed from the number of rounds, but not how often their loop turns."""
+    used = {last_name(side) for side in (node.left, node.right)} & {"global_rounds", "comm_rounds"}
+    return bool(used) and not (text_of(node.right) == "1" and source.function(node) == "train")
 
 
 def carried(checkout: Checkout, source: Source) -> Iterator[ast.Name]:
@@ -200,13 +209,10 @@ def _after_the_loop(checkout: Checkout, source: Source) -> Nodes:
                 yield node
 
 
-def _statistics_stay(checkout: Checkout, source: Source) -> Nodes:
-    """Yield where a client takes over the parameters that it gets, and nothing else of a model."""
-    for file in _of_clients(checkout, source):
-        for node in (node for node in file.all(ast.FunctionDef) if node.name == "set_parameters"):
-            text = text_of(node)
-            if ".parameters()" in text and "buffers" not in text and "state_dict" not in text:
-                yield node
+def _sends_parameters_alone(_: Source, node: ast.FunctionDef) -> bool:
+    """Return whether a client takes over the parameters that it gets, and nothing else of a model."""
+    text = text_of(node) if node.name == "set_parameters" else ""
+    return ".parameters()" in text and "buffers" not in text and "state_dict" not in text
 
 
 def _softmax_stays(checkout: Checkout, source: Source) -> Nodes:
@@ -217,191 +223,102 @@ def _softmax_stays(checkout: Checkout, source: Source) -> Nodes:
         yield from (call for call in calls if source.function(call) == "forward")
 
 
-def _by_the_name(checkout: Checkout, source: Source) -> Nodes:
-    for node in source.all(ast.Compare):
-        named = isinstance(node.ops[0], ast.In) and isinstance(node.left, ast.Constant)
-        if named and "dataset" in text_of(node.comparators[0]):
-            yield node
+SAYS = {  # what the code does, in one sentence
+    "scored-before": "A round's model is scored before its training, so the last is never scored.",
+    "scored-after": "A round's model is scored after its training.",
+    "best-round": "The best round on the test data is reported.",
+    "last-batch-dropped": "The last batch of training is dropped if it is not full.",
+    "last-batch-kept": "The last batch of training is kept if it is not full.",
+    "tests-dropped": "The last batch of tests is dropped, so some samples are never scored.",
+    "not-shuffled": "The samples of training keep their order.",
+    "tests-draw": "The tests are shuffled: how often one tests changes what is trained.",
+    "seeded-by-clients": "Each new object seeds the generator of the whole process again.",
+    "one-seed": "The seed is written in the file, so repetitions draw the same.",
+    "not-seeded": "Draws from a generator that nothing seeds, so two runs differ.",
+    "seeded-by-round": "A generator is seeded again during the run.",
+    "drawn-one-by-one": "Each client takes part with a probability, so their number varies.",
+    "all-are-sent": "All clients get the model, also those that do not take part.",
+    "mean-by-samples": "The mean weighs clients by their training samples.",
+    "mean-uniform": "The mean weighs all clients alike.",
+    "two-orders": "Uploads are put in a second random order beside lists in the first one.",
+    "live-parts": "The server keeps parts of clients' own models, which later changes reach.",
+    "shared-arguments": "The server changes the arguments that its clients read.",
+    "shared-messages": "One message is filled again for client after client.",
+    "statistics-stay": "Only parameters are sent: each client keeps the running statistics of BatchNorm.",
+    "softmax-stays": "The network's softmax stays when the last layer is taken off, so it comes before a head.",
+    "optimiser-stays": "The optimiser lives as long as the client: momentum is carried over.",
+    "rates-by-layer": "Layers have learning rates of their own.",
+    "clipped": "Gradients are clipped.",
+    "weight-decay": "Weights decay.",
+    "looks-ahead": "A setting depends on the number of rounds, so a run cannot be extended.",
+    "steps-of-client-0": "The number of local steps of all clients is made from client 0's size.",
+    "carried-over": "A local variable of the loop is carried from round to round.",
+    "trains-after": "After the last round the models are trained once more, then scored.",
+    "bool-flags": "A flag of type bool is true for every word, also for False.",
+    "by-data-name": "The name of the data set decides, for example which network is built.",
+    "equal-sizes": "All clients must have equally many samples.",
+}
 
 
-def _server_calls(name: str, fits: Callable[[ast.Call], bool]) -> Find:
-    """Find the calls of one function in the files of servers."""
-    return lambda checkout, source: (
-        call for file in _of_servers(checkout, source) for call in _calls(file, name) if fits(call)
-    )
+def _decays(call: ast.Call) -> bool:
+    return _given(call, "weight_decay") not in ("", "0") and last_name(call.func) in ("SGD", "Adam", "AdamW")
 
 
-def _every_call(*names: str, fits: Callable[[ast.Call], bool] = lambda call: True) -> Find:
-    """Find the calls of some functions in all files."""
-    return lambda checkout, source: (call for call in _calls(source, *names) if fits(call))
+def _by_the_name(_: Source, node: ast.Compare) -> bool:
+    named = isinstance(node.ops[0], ast.In) and isinstance(node.left, ast.Constant)
+    return named and "dataset" in text_of(node.comparators[0])
 
 
-TRAPS = (
-    Trap(
-        "scored-before",
-        "A round's model is scored before its training, so the last is never scored.",
-        partial(_scored, before=True),
+def _of_all(source: Source, loop: ast.For) -> bool:
+    return text_of(loop.iter) == "self.clients" and source.function(loop).startswith("send")
+
+
+def _one_by_one(_: Source, node: ast.Compare) -> bool:
+    return "ratio" in text_of(node) and isinstance(node.ops[0], ast.LtE | ast.Lt)
+
+
+def _weighs_samples(call: ast.Call) -> bool:
+    return "weights" in text_of(call.func) and _first_argument(call).endswith(".train_samples")
+
+
+def _of_client_0(_: Source, node: ast.Subscript) -> bool:
+    return text_of(node) == "self.datasets.client_x[0]"
+
+
+FINDS: dict[str, Find] = {
+    "scored-before": partial(_scored, before=True),
+    "scored-after": partial(_scored, before=False),
+    "best-round": _call("max", lambda call: "test" in _first_argument(call), _of_servers),
+    "last-batch-dropped": _loaders(False, "drop_last", "True"),
+    "last-batch-kept": _loaders(False, "drop_last", "", "False"),
+    "tests-dropped": _loaders(True, "drop_last", "True"),
+    "not-shuffled": _loaders(False, "shuffle", "", "False"),
+    "tests-draw": _loaders(True, "shuffle", "True"),
+    "seeded-by-clients": _seeds(lambda name: name == "__init__"),
+    "one-seed": _seeds(lambda name: name == "", constant=True),
+    "not-seeded": _never_seeded,
+    "seeded-by-round": _seeds(lambda name: name not in ("", "__init__"), constant=False),
+    "drawn-one-by-one": _nodes(ast.Compare, _one_by_one, _of_servers),
+    "all-are-sent": _nodes(ast.For, _of_all, _of_servers),
+    "mean-by-samples": _call("append", _weighs_samples),
+    "mean-uniform": _call(
+        "mean", lambda call: _given(call, "dim") == "0" and "clients" in text_of(call), _of_servers
     ),
-    Trap("scored-after", "A round's model is scored after its training.", partial(_scored, before=False)),
-    Trap(
-        "best-round",
-        "The best round on the test data is reported.",
-        _server_calls("max", lambda call: "test" in _first_argument(call)),
-    ),
-    Trap(
-        "last-batch-dropped",
-        "The last batch of training is dropped if it is not full.",
-        _loaders(False, "drop_last", "True"),
-    ),
-    Trap(
-        "last-batch-kept",
-        "The last batch of training is kept if it is not full.",
-        _loaders(False, "drop_last", "", "False"),
-    ),
-    Trap(
-        "tests-dropped",
-        "The last batch of tests is dropped, so some samples are never scored.",
-        _loaders(True, "drop_last", "True"),
-    ),
-    Trap(
-        "not-shuffled", "The samples of training keep their order.", _loaders(False, "shuffle", "", "False")
-    ),
-    Trap(
-        "tests-draw",
-        "The tests are shuffled: how often one tests changes what is trained.",
-        _loaders(True, "shuffle", "True"),
-    ),
-    Trap(
-        "threads",
-        "Clients train in threads that draw from one generator, so two runs differ.",
-        _server_calls("Thread", lambda call: _given(call, "target").endswith(".train")),
-    ),
-    Trap(
-        "seeded-by-clients",
-        "Each new object seeds the generator of the whole process again.",
-        lambda _, source: _seeds(source, lambda name: name == "__init__"),
-    ),
-    Trap(
-        "one-seed",
-        "The seed is written in the file, so repetitions draw the same.",
-        lambda _, source: _seeds(source, lambda name: name == "", constant=True),
-    ),
-    Trap("not-seeded", "Draws from a generator that nothing seeds, so two runs differ.", _never_seeded),
-    Trap(
-        "seeded-by-round",
-        "A generator is seeded again during the run.",
-        lambda _, source: _seeds(source, lambda name: name not in ("", "__init__"), constant=False),
-    ),
-    Trap(
-        "drawn-one-by-one",
-        "Each client takes part with a probability, so their number varies.",
-        lambda checkout, source: (
-            node
-            for file in _of_servers(checkout, source)
-            for node in file.all(ast.Compare)
-            if "ratio" in text_of(node) and isinstance(node.ops[0], ast.LtE | ast.Lt)
-        ),
-    ),
-    Trap(
-        "all-are-sent",
-        "All clients get the model, also those that do not take part.",
-        lambda checkout, source: (
-            node
-            for file in _of_servers(checkout, source)
-            for node in file.all(ast.For)
-            if text_of(node.iter) == "self.clients" and source.function(node).startswith("send")
-        ),
-    ),
-    Trap(
-        "mean-by-samples",
-        "The mean weighs clients by their training samples.",
-        _every_call(
-            "append",
-            fits=lambda call: (
-                "weights" in text_of(call.func) and _first_argument(call).endswith(".train_samples")
-            ),
-        ),
-    ),
-    Trap(
-        "mean-uniform",
-        "The mean weighs all clients alike.",
-        _server_calls("mean", lambda call: _given(call, "dim") == "0" and "clients" in text_of(call)),
-    ),
-    Trap(
-        "two-orders", "Uploads are put in a second random order beside lists in the first one.", _other_order
-    ),
-    Trap(
-        "live-parts", "The server keeps parts of clients' own models, which later changes reach.", _live_parts
-    ),
-    Trap("shared-arguments", "The server changes the arguments that its clients read.", _shared_arguments),
-    Trap(
-        "shared-messages",
-        "One message is filled again for client after client.",
-        _server_calls("copy_", lambda call: "comm_vecs" in text_of(call.func)),
-    ),
-    Trap(
-        "statistics-stay",
-        "Only parameters are sent: each client keeps the running statistics of BatchNorm.",
-        _statistics_stay,
-    ),
-    Trap(
-        "softmax-stays",
-        "The network's softmax stays when the last layer is taken off, and so comes before the head.",
-        _softmax_stays,
-    ),
-    Trap(
-        "optimiser-stays",
-        "The optimiser lives as long as the client: momentum is carried over.",
-        _lasting_optimiser,
-    ),
-    Trap("rates-by-layer", "Layers have learning rates of their own.", _rates_by_layer),
-    Trap("clipped", "Gradients are clipped.", _every_call("clip_grad_norm_")),
-    Trap(
-        "weight-decay",
-        "Weights decay.",
-        _every_call("SGD", "Adam", "AdamW", fits=lambda call: _given(call, "weight_decay") not in ("", "0")),
-    ),
-    Trap(
-        "looks-ahead", "A setting depends on the number of rounds, so a run cannot be extended.", _looks_ahead
-    ),
-    Trap(
-        "steps-of-client-0",
-        "The number of local steps of all clients is made from client 0's size.",
-        lambda _, source: (
-            node for node in source.all(ast.Subscript) if text_of(node) == "self.datasets.client_x[0]"
-        ),
-    ),
-    Trap(
-        "carried-over",
-        "A local variable of the loop is carried from round to round.",
-        carried,
-    ),
-    Trap(
-        "trains-after", "After the last round the models are trained once more, then scored.", _after_the_loop
-    ),
-    Trap(
-        "bool-flags",
-        "A flag of type bool is true for every word, also for False.",
-        _every_call("add_argument", fits=lambda call: _given(call, "type") == "bool"),
-    ),
-    Trap(
-        "by-data-name", "The name of the data set decides, for example which network is built.", _by_the_name
-    ),
-    Trap(
-        "pickled-models",
-        "Whole models are loaded, which torch refuses since 2.6 unless it is told to.",
-        _every_call(
-            "load", fits=lambda call: text_of(call.func) == "torch.load" and not _given(call, "weights_only")
-        ),
-    ),
-    Trap(
-        "needs-cuda",
-        "A GPU is required whatever the device is.",
-        _every_call("cuda", fits=lambda call: text_of(call.func) not in ("cuda", "torch.cuda")),
-    ),
-    Trap(
-        "equal-sizes",
-        "All clients must have equally many samples.",
-        _every_call("asarray", fits=lambda call: _first_argument(call) in ("client_x", "clnt_x")),
-    ),
-)
+    "two-orders": _other_order,
+    "live-parts": _call("append", _is_live, _of_servers),
+    "shared-arguments": _nodes(ast.Attribute, _written_argument, _of_servers),
+    "shared-messages": _call("copy_", lambda call: "comm_vecs" in text_of(call.func), _of_servers),
+    "statistics-stay": _nodes(ast.FunctionDef, _sends_parameters_alone, _of_clients),
+    "softmax-stays": _softmax_stays,
+    "optimiser-stays": _lasting_optimiser,
+    "rates-by-layer": _nodes(ast.Dict, _own_rate),
+    "clipped": _call("clip_grad_norm_", lambda call: True),
+    "weight-decay": _nodes(ast.Call, lambda _, call: _decays(call)),
+    "looks-ahead": _nodes(ast.BinOp, _of_rounds),
+    "steps-of-client-0": _nodes(ast.Subscript, _of_client_0),
+    "carried-over": carried,
+    "trains-after": _after_the_loop,
+    "bool-flags": _call("add_argument", lambda call: _given(call, "type") == "bool"),
+    "by-data-name": _nodes(ast.Compare, _by_the_name),
+    "equal-sizes": _call("asarray", lambda call: _first_argument(call) in ("client_x", "clnt_x")),
+}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from raffed.adopted.checkout import AuthorFlag, AuthorMethod, Checkout, CodeLine, Missing
-from raffed.adopted.traps import TRAPS, traps_of
+from raffed.adopted.traps import SAYS, traps_of
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,8 @@ class Audit:
         for name in listed:
             for entry, about in zip(plain[name], getattr(self, name), strict=True):
                 entry["place"] = str(about.place)
-        says = {trap.key: trap.says for trap in TRAPS}
         plain["traps"] = [
-            {"trap": key, "says": says[key], "places": [str(place) for place in places]}
+            {"trap": key, "says": SAYS[key], "places": [str(place) for place in places]}
             for key, places in self.traps.items()
         ]
         return plain

@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from raffed.adopted.checkout import Missing
 from raffed.api.adopting import Audit
 from raffed.api.adopting import adopt as audited
 from raffed.cli.messages import counted
@@ -46,7 +45,7 @@ def _show(found: Audit) -> None:
             ("files", f"{counted(len(found.files), 'Python file')}, SHA-256 {found.sha256}"),
             ("methods", ", ".join(method.name for method in found.methods if method.server)),
             *([("not released", ", ".join(lost))] if lost else []),
-            *([("written for", ", ".join(_placed(found.versions)))] if found.versions else []),
+            *([("written for", ", ".join(map(str, found.versions)))] if found.versions else []),
         )
     )
     flags = [
@@ -63,10 +62,6 @@ def _show(found: Audit) -> None:
         show(("kind", "name", "used first in", "problem"), lacks, title="Missing")
     traps = [(one["says"], str(len(one["places"])), _some(one["places"])) for one in found.as_dict()["traps"]]
     show(("what the code does", "places", "where"), traps, title="Habits that change numbers", right="places")
-
-
-def _placed(versions: Sequence[Missing]) -> list[str]:
-    return [f"{stated.name} ({stated.place})" for stated in versions]
 
 
 def _some(places: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from raffed.adopted.traps import TRAPS
+from raffed.adopted.traps import FINDS, SAYS
 from raffed.api.adopting import Audit, adopt
 from raffed.errors import RaffedError, UsageError
 from tests.warm import python
@@ -92,7 +92,6 @@ CASES: dict[str, tuple[str, str, str]] = {  # trap → file, lines that have it,
     "tests-dropped": (CLIENT, loader("test", drop_last=True), loader("test", drop_last=False)),
     "not-shuffled": (CLIENT, loader("train", drop_last=True), loader("train", **KEPT)),
     "tests-draw": (CLIENT, loader("test", shuffle=True), loader("test", shuffle=False)),
-    "threads": (SERVER, "Thread(target=client.train).start()", "client.train()"),
     "seeded-by-clients": (
         CLIENT,
         "class C:\n    def __init__(self):\n        torch.manual_seed(0)",
@@ -166,8 +165,6 @@ CASES: dict[str, tuple[str, str, str]] = {  # trap → file, lines that have it,
         "p.add_argument('-x', action='store_true')",
     ),
     "by-data-name": ("system/main.py", "big = 'MNIST' in args.dataset", "big = args.dataset == 'MNIST'"),
-    "pickled-models": (CLIENT, "torch.load(path)", "torch.load(path, weights_only=True)"),
-    "needs-cuda": (CLIENT, "x = x.cuda()", "x = x.to(self.device)"),
     "equal-sizes": (SERVER, "x = np.asarray(client_x)", "x = np.asarray(client_x[0])"),
 }
 
@@ -186,7 +183,7 @@ def read(folder: Path, file: str = SERVER, lines: str = "") -> Audit:
 
 
 def test_every_trap_has_a_case() -> None:
-    assert CASES.keys() == {trap.key for trap in TRAPS}
+    assert CASES.keys() == SAYS.keys() == FINDS.keys()
 
 
 @pytest.mark.parametrize("trap", CASES)
