@@ -12,6 +12,7 @@ import pandas as pd
 from ..render.cells import for_csv
 from ..render.page import render
 from ..runs.comparable import MARK, PREFIX, stated
+from ..runs.conditions import RAFFED, engine_of
 from ..runs.groups import Group, groups
 from ..runs.load import Runs, section
 from ..runs.method_names import AFTER, scored
@@ -21,8 +22,10 @@ from .measures import MEASURES, Measure, measures
 from .own_metrics import own_columns, own_measures
 
 COMPARABLE = "Comparable"
+WORDS = ("Run", "Method", "Engine", "Data set", "Partition", "State", "Comparable")  # titles of such columns
 _TITLES = {
     "method": "Method",
+    "engine": "Engine",
     "dataset": "Data set",
     "partition": "Partition",
     "run": "Run",
@@ -64,6 +67,7 @@ def summary(runs: Runs, over_seeds: bool = True) -> pd.DataFrame:
           seeds, which are too few, and for unfinished runs that have not done the same number of rounds.
         - columns that end in _seeds: the number of seeds that have the measure.
         - own:NAME:MODEL:BETTER:UNIT: last value of a metric of the user's own, if a run has any.
+        - engine: what executed the runs, if it was an author's engine for some.
         - reference: the method's reference, if a method of the user's own is shown by its title.
         - rounds_done, rounds_most: the rounds of the shortest and of the longest run that is used.
         - local_epochs, steps_round, overrides, scored: what `effort` returns; each is present if it differs.
@@ -83,6 +87,8 @@ def summary(runs: Runs, over_seeds: bool = True) -> pd.DataFrame:
     frame = pd.DataFrame(rows)
     if not frame["reference"].any():
         frame = frame.drop(columns=["reference"])
+    if (frame["engine"] == RAFFED).all():
+        frame = frame.drop(columns=["engine"])
     frame = frame.drop(columns=alike(frame))
     if (frame["comparable"] == "yes").all():
         frame = frame.drop(columns=["comparable", "comparable_set"])
@@ -104,6 +110,7 @@ def _group_row(group: Group, measured: pd.DataFrame, runs: Runs) -> dict[str, ob
         row[f"{measure}_ci"] = reported_interval(values) if alike else math.nan
         row[f"{measure}_seeds"] = len(values)
     row |= effort(runs, group)
+    row["engine"] = engine_of(runs.files[group.used[0]])
     row["reference"] = group.reference
     row["rounds_done"] = int(done.min())
     row["rounds_most"] = int(done.max())
@@ -161,7 +168,8 @@ def cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
 
     Accuracies are in per cent, as `mean ± half width`. Rounds are `done/planned` if these differ.
     """
-    names = [name for name in ("run", "method", "dataset", "partition", "seed", "seeds") if name in table]
+    first = ("run", "method", "engine", "dataset", "partition", "seed", "seeds")
+    names = [name for name in first if name in table]
     known = {**MEASURES, **own_columns(table.columns)}
     shown = {
         name: one
@@ -318,10 +326,7 @@ def _text_table(table: pd.DataFrame) -> TextTable:
     return TextTable(
         titles,
         lines,
-        frozenset(
-            {"Run", "Method", "Data set", "Partition", EFFORT["overrides"], EFFORT["scored"], "State"}
-            | {COMPARABLE}
-        ),
+        frozenset({*WORDS, EFFORT["overrides"], EFFORT["scored"]}),
     )
 
 

@@ -48,7 +48,10 @@ def differences(
     found += _evaluated(runs, one, other, [name for name in schedule(measure) if name not in declared])
     a, b = conditions(runs, one), conditions(runs, other)
     chosen = declared | ROUNDING | (tuned_fields(runs, one) & tuned_fields(runs, other))
-    for name in sorted(a.keys() | b.keys()):
+    names = a.keys() | b.keys()
+    if a["engine"] != b["engine"]:  # then each has networks, inputs and optimisers of its own
+        names = {name for name in a.keys() & b.keys() if not name.startswith(("model.", "data.transform"))}
+    for name in sorted(names):
         one_value, other_value = str(value_of(a, name)), str(value_of(b, name))
         if one_value != other_value and name not in chosen:
             found.append(Differing(_words(name), one_value, other_value))
@@ -303,6 +306,7 @@ def _rounds_done(runs: Runs, one: Group, other: Group) -> list[Differing]:
 def _words(name: str) -> str:
     return {
         "model.name": "the network",
+        "engine": "the engine",
         "data.dataset": "the data set",
         "data.transform": "the preprocessing",
     }.get(name, name)

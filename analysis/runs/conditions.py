@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from .experiment import experiment
+from .files import JsonObject
 from .groups import Group
 from .load import Runs, flatten, section
 from .origins import hashes_of_data
@@ -32,6 +33,9 @@ ALIKE = {
 }
 
 
+RAFFED = "raffed"
+
+
 def conditions(runs: Runs, group: Group) -> dict[str, str]:
     """Return everything that must be equal, as texts by their names in the configuration."""
 
@@ -44,6 +48,10 @@ def conditions(runs: Runs, group: Group) -> dict[str, str]:
             for name, value in config.items()
             if name not in aside and not name.startswith(("args.", "method_args."))
         }
+        found["engine"] = engine_of(file)
+        if found["engine"] != RAFFED:  # what an author's engine does not follow is no condition of its runs
+            for name in section(section(file, "effective"), "overridden"):
+                found.pop(f"local.{name}", None)
         found["data.transform"] = _preprocessing(
             section(section(file, "config"), "data"), str(file.get("transform"))
         )
@@ -51,6 +59,16 @@ def conditions(runs: Runs, group: Group) -> dict[str, str]:
 
     setting: dict[str, str] = runs.once(("setting", group.used[0]), made)
     return setting
+
+
+def engine_of(file: JsonObject) -> str:
+    """Return what executed a run: raffed, or the name and commit of the author's checkout."""
+    about, codes = section(file, "engine"), file.get("code") or []
+    reference = next((str(code["reference"]) for code in codes if code["role"] == "engine"), "")
+    if not about or not reference:
+        return RAFFED
+    checkout = Path(reference.partition(":")[2].rpartition("#")[0]).name
+    return f"{checkout} {str(about.get('commit') or '')[:7]}".strip()
 
 
 def _preprocessing(data: Mapping[str, object], style: str) -> str:

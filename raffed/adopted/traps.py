@@ -245,7 +245,7 @@ SAYS = {  # what the code does, in one sentence
     "shared-arguments": "The server changes the arguments that its clients read.",
     "shared-messages": "One message is filled again for client after client.",
     "statistics-stay": "Only parameters are sent: each client keeps the running statistics of BatchNorm.",
-    "softmax-stays": "The network's softmax stays when the last layer is taken off, so it comes before a head.",
+    "softmax-stays": "The network's softmax stays when the last layer is taken off: it comes before a head.",
     "optimiser-stays": "The optimiser lives as long as the client: momentum is carried over.",
     "rates-by-layer": "Layers have learning rates of their own.",
     "clipped": "Gradients are clipped.",
