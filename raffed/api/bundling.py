@@ -104,6 +104,7 @@ def verify(
     *,
     progress: bool | Shown = True,
     accept_changed_code: bool = False,
+    author_python: str = "",
 ) -> Certificate:
     """Check every hash in a run's folder, and execute some of its rounds again, as `raffed verify` does.
 
@@ -112,6 +113,7 @@ def verify(
         rounds: Number of rounds to execute again, at least 0. As many as were run means all.
         progress: Whether the rounds are counted on stderr or below the notebook's cell; or what counts them.
         accept_changed_code: Whether own code may be another than that which the run was made with.
+        author_python: Interpreter that executes an author's engine; without it: this one.
 
     Returns:
         All checks with their outcomes; `certificate.ok` says whether everything has the recorded bits.
@@ -132,4 +134,4 @@ def verify(
         def watch(done: int, of: int) -> None:
             shown.say(f"executed {done} of {of} rounds again")
 
-        return verified(folder, rounds, watch, accept_changed_code)
+        return verified(folder, rounds, watch, accept_changed_code, author_python)

@@ -117,16 +117,11 @@ def seed_runs(
 
 def _checked(runs: list[Run], configs: Mapping[str, RunConfig], out: Path) -> list[Run]:
     """Check everything that can be checked before the first run, without the data, and return the runs."""
-    from raffed.methods import build_method, method_info
-    from raffed.methods.authors import AuthorsMethod
+    from raffed.methods import checked_method
 
     gate.check_inside(out, out / "report")
     for config in configs.values():
-        info = method_info(config.method)
-        if isinstance(info, AuthorsMethod):
-            info.check(config)
-        else:
-            build_method(config.method, config.args)
+        checked_method(config)
     for run in runs:
         gate.check_inside(out, run.folder)
         check_tree(run.folder)

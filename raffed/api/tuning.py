@@ -18,6 +18,7 @@ from raffed.config.run import RunConfig
 from raffed.config.sections import Runtime
 from raffed.config.validation import Value
 from raffed.errors import UsageError, check_range
+from raffed.methods.authors import without_engine
 from raffed.results.storage import is_url, mirrored, named
 from raffed.search.request import Request
 from raffed.tune_spaces import values
@@ -194,7 +195,7 @@ def searched(
     check_place(out, request, resume)  # checked before Ray is started or a cluster is joined
     check_trials(out, accept)
     check(request)
-    config = request.config(request.methods[0], {})
+    config = without_engine(request.config(request.methods[0], {}))
     setup = prepare_run(config)
     check_new(config.federation, config.faults, config.runtime, setup.data)
     partition = setup.partition

@@ -21,7 +21,7 @@ from raffed.config.clock import Clock
 from raffed.config.run import RunConfig
 from raffed.config.validation import Json, table_of
 from raffed.errors import UsageError
-from raffed.methods.authors import refuse_authors
+from raffed.methods.authors import is_authors
 from raffed.own.gate import is_below, within
 from raffed.own.located import CodeLocation, located
 from raffed.results.files import KINDS, LARGEST, check_regular, replacing
@@ -149,6 +149,9 @@ def shared_code(run: Path, records: list[CodeRecord]) -> tuple[list[CodeRecord],
     found: list[CodeRecord] = []
     members: dict[str, bytes] = {}
     for one in records:
+        if is_authors(one["reference"]):  # its licence may not permit it, so hashes alone are shared
+            found.append({**one, "root": ".", "file": _below(one).as_posix()})
+            continue
         root = _recorded_root(run, one)
         place = f"{CODE}/{_digest(one['files'])}"
         for name in one["files"]:
@@ -204,6 +207,8 @@ def place_in(top: Path, record: CodeRecord) -> CodeLocation:
 def check_code_files(top: Path, records: list[CodeRecord]) -> None:
     """Raise a UsageError unless a bundle holds the code of a run, with the hashes that the run recorded."""
     for one in records:
+        if is_authors(one["reference"]):  # nothing of it is in the bundle or installed from it
+            continue
         inside = one["root"].startswith(f"{CODE}/") and one["file"].startswith(f"{one['root']}/")
         if not inside or one["file"].removeprefix(f"{one['root']}/") not in one["files"]:
             raise UsageError(
@@ -232,7 +237,6 @@ def trace_name(sha256: str) -> str:
 def shared_config(value: Json) -> dict[str, Json]:
     """Return a configuration without the places of files. It has the identity of the whole one."""
     config = RunConfig.from_dict(table_of(value))
-    refuse_authors(config.method)
     tables: dict[str, Json] = json.loads(json.dumps(config.as_dict()))
     table_of(tables["data"])["root"] = None
     table_of(tables["runtime"]).update(address=None, author_python="")
@@ -248,6 +252,8 @@ def shared_run(about: RunContents) -> dict[str, Any]:
     shared: dict[str, Any] = {name: value for name, value in about.items() if name not in LEFT_OUT}
     shared["config"] = shared_config(about["config"])
     shared["segments"] = [{**segment, "said": []} for segment in about["segments"]]
+    if "engine" in about:
+        shared["engine"] = {**about["engine"], "signature": ""}
     if "earlier" in about:
         shared["earlier"] = [{**run, "config": shared_config(run["config"])} for run in about["earlier"]]
     return shared

@@ -36,7 +36,7 @@ from raffed.data.importers.reference import parse_reference
 from raffed.data.own_data import is_own, load_own
 from raffed.data.partition_file import Partition
 from raffed.errors import RaffedError, RunFolderError, UsageError, check_choice
-from raffed.methods.authors import refuse_authors
+from raffed.methods.authors import is_authors
 from raffed.own import gate
 from raffed.own.gate import note_read, within
 from raffed.own.located import hashes_at, located
@@ -55,7 +55,7 @@ from raffed.results.runfile import (
 )
 from raffed.results.sweep_file import read_sweep
 from raffed.results.writer import read_metrics, rows_sha256, without_client_losses
-from raffed.runs.code_record import changes
+from raffed.runs.code_record import changes, check_engine
 from raffed.runs.events import RoundEvent
 from raffed.runs.folder import check_unedited, run_config
 from raffed.runs.integrity import PARTITION, check_finished
@@ -360,7 +360,8 @@ def replay(
     for one in chosen:
         here = replace(one, folder=out / RECORDED / one.name)
         for record in here.about.get("code", []):
-            install(place_in(out, record), record["reference"])
+            if not is_authors(record["reference"]):
+                install(place_in(out, record), record["reference"])
         config = replace(_here(here, data_root), clock=clock_here(here.config.clock, out))
         runs.append(_again(here, config, out / AGAIN / one.name, rounds, watch))
     outcome = Replay(out, tuple(runs), time.monotonic() - began)
@@ -376,6 +377,8 @@ def _check_free(out: Path) -> None:
 def _check_trust(top: Path, runs: Sequence[OpenedRun], trust_code: bool) -> None:
     """Refuse to execute code that a bundle brings or names, unless the user has said that it may run."""
     for one in runs:
+        if is_authors(one.config.method):
+            check_engine(Path(one.name), one.about, one.config.method, accept=False)
         records = {record["reference"]: record for record in one.about.get("code", [])}
         for reference in one.code():
             record = records.get(reference)
@@ -439,7 +442,6 @@ def _here(recorded: OpenedRun, data_root: str | None) -> RunConfig:
     Arrays of the user's own are taken by their hash, so that other data of the same name are refused.
     """
     config, sha256 = recorded.config, recorded.about.get("data_sha256", "")
-    refuse_authors(config.method)
     data = replace(config.data, root=data_root, download=False)
     if sha256:
         load_own(data.dataset, sha256)

@@ -124,6 +124,7 @@ def verify(
     place: str,
     *,
     rounds: int = 3,
+    author_python: str = "",
     as_json: AsJson = False,
     accept: AcceptChangedCode = False,
     trust: TrustCode = False,
@@ -135,11 +136,14 @@ def verify(
     Args:
         place (RUN): Folder or URL of a run.
         rounds: Number of rounds to execute again, at most those of the run.
+        author_python: Interpreter that executes an author's engine; without it: this one.
     """
     with fetched(place, whole=True) as run_folder:
         set_as_recorded(run_folder)
         watched = sys.stdout.isatty() and not as_json
-        certificate = raffed.verify(run_folder, rounds, progress=watched, accept_changed_code=accept)
+        certificate = raffed.verify(
+            run_folder, rounds, progress=watched, accept_changed_code=accept, author_python=author_python
+        )
         if as_json:
             told = {**certificate.as_dict(), "folder": named(run_folder)}
             tell(json.dumps({"event": "certificate", **plain(told)}, allow_nan=False))

@@ -44,6 +44,7 @@ from raffed.config.toml import parse_toml
 from raffed.config.validation import Json, table_of
 from raffed.errors import RaffedError, RayLostError, UsageError
 from raffed.methods import method_name
+from raffed.methods.authors import is_authors
 from raffed.results.storage import mirrored, named
 from raffed.results.text import tell
 from raffed.search.request import Request
@@ -201,7 +202,8 @@ def requested(names: list[str], file: Path | None, flags: Flags, grid: list[str]
         check_space(name, searched)
     for_all = table_of(tables.pop("args", {}))
     parts = args_for(methods, {**for_all, **assignments(flags.get("args"))})
-    tables = merged(tables, {**flags, "method": methods[0], "args": []})
+    first = next((name for name in methods if not is_authors(name)), methods[0])  # an engine has own networks
+    tables = merged(tables, {**flags, "method": first, "args": []})
     tables["args"] = {}
     if asked.get("protocol") != "paper":
         tables["data"] = {"validation": VALIDATION, **table_of(tables.get("data"))}

@@ -225,6 +225,11 @@ class Runtime:
         str,
         Doc("Interpreter that executes an author's engine (pfllib:PATH#NAME); without it: this one."),
     ] = ""
+    author_timeout: Annotated[
+        float,
+        Range(1.0),
+        Doc("Most seconds that an author's engine may take for a round; then its process is ended."),
+    ] = 3600.0
     checkpoint_every: Annotated[int, Range(1), Doc("Number of rounds between checkpoints.")] = 10
     keep_checkpoints: Annotated[int, Range(1), Doc("Number of latest checkpoints that are kept.")] = 3
 

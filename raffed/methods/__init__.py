@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from raffed.config.run import RunConfig
 from raffed.config.validation import Declaration, Value, check_arguments, declarations
 from raffed.errors import UnknownNameError
 from raffed.methods.authors import AuthorsMethod, is_authors
@@ -50,6 +51,20 @@ def method_info(name: str) -> MethodInfo | OwnMethod | AuthorsMethod:
     if method_name(name) != name:
         raise UnknownNameError("method", name, {*METHODS, *entry_points(GROUP)})
     return METHODS[name]
+
+
+def known_method(name: str, args: Mapping[str, Value]) -> Method | AuthorsMethod:
+    """Return the method with these arguments, or an author's, of which no method is built."""
+    info = method_info(name)
+    return info if isinstance(info, AuthorsMethod) else build_method(name, args)
+
+
+def checked_method(config: RunConfig) -> Method | AuthorsMethod:
+    """Return the method of a run, after the checks that need no data."""
+    made = known_method(config.method, config.args)
+    if isinstance(made, AuthorsMethod):
+        made.check(config)
+    return made
 
 
 def build_method(name: str, args: Mapping[str, Value] | None = None) -> Method:

@@ -11,15 +11,15 @@ import functools
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from raffed.adopted.checkout import AuthorFlag, Checkout, Missing, Source, last_name
+from raffed.adopted.checkout import AuthorFlag, Checkout, Source, last_name
 from raffed.adopted.families import EXECUTED, Family
 from raffed.adopted.traps import carried, traps_of
 from raffed.config.run import RunConfig
-from raffed.config.sections import SECTIONS
+from raffed.config.sections import SECTIONS, Model
 from raffed.config.source import Described
 from raffed.config.validation import Declaration, Value
 from raffed.errors import UnknownNameError, UsageError
@@ -33,9 +33,10 @@ _FORM = re.compile(rf"({'|'.join(EXECUTED)}):[^#]+#[\w.-]+")
 MODEL = "author:"  # before the name of a network of the author's
 TAKEN = {  # fields beside these that a run of an author's engine may set
     *(f"data.{name}" for name in ("root", "download", "pool", "local_test", "samples", "split_args")),
+    "data.validation",
     *("runtime.execution", "runtime.actors", "runtime.clients_per_actor", "runtime.threads"),
     *("runtime.checkpoint_every", "runtime.keep_checkpoints", "runtime.max_restarts"),
-    *("runtime.author_python", "runtime.gpu_fraction"),
+    *("runtime.author_python", "runtime.author_timeout", "runtime.gpu_fraction"),
 }
 SHAPES: dict[tuple[int, ...], str] = {
     (1, 28, 28): "mnist",
@@ -47,6 +48,26 @@ KINDS: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "boo
 def is_authors(name: str) -> bool:
     """Return whether a method's name is that of an author's engine, such as "pfllib:PFLlib#FedAvg"."""
     return _FORM.fullmatch(name) is not None
+
+
+@functools.lru_cache(maxsize=16)
+def _checkout(folder: Path, stamps: tuple[tuple[Path, int, int], ...]) -> Checkout:
+    """Return a checkout, read again if its files have other stamps, because a search asks many times."""
+    return Checkout(folder)
+
+
+def without_engine(config: RunConfig) -> RunConfig:
+    """Return a run whose setup has the same data and needs no engine; that of raffed's methods unchanged."""
+    if not is_authors(config.method):
+        return config
+    return replace(config, method="fedavg", args={}, model=Model())
+
+
+def with_own_network(config: RunConfig) -> RunConfig:
+    """Return an author's run with the network that its arguments name, or its default, if it names none."""
+    if config.model.name.startswith(MODEL):
+        return config
+    return replace(config, model=Model(AuthorsMethod(config.method).default_model(config.args)))
 
 
 def refuse_authors(name: str) -> None:
@@ -81,7 +102,9 @@ class AuthorsMethod:
     @functools.cached_property
     def checkout(self) -> Checkout:
         """The author's files, read and not executed."""
-        checkout = Checkout(self.folder)
+        files = sorted(self.folder.rglob("*.py"))
+        stamps = tuple((path, path.lstat().st_mtime_ns, path.lstat().st_size) for path in files)
+        checkout = _checkout(self.folder, stamps)
         if checkout.family.name != self.name.partition(":")[0]:
             raise UsageError(f"{self.name}: {checkout.folder} is of the family {checkout.family.name}")
         return checkout
@@ -102,7 +125,17 @@ class AuthorsMethod:
             gate.check_trusted(self.name, None, {"engine": self.sha256})
 
     package = ""
-    space: Space | None = None
+    needs_held_out = False
+
+    @property
+    def space(self) -> Space:
+        """What a search varies unless it is told more: nothing, so it tries learning rates."""
+        return {}
+
+    @property
+    def has_global(self) -> bool:
+        """Whether the server's model is scored; the pfllib family scores those of the clients."""
+        return self.family.name != "pfllib"
 
     @property
     def title(self) -> str:
@@ -134,7 +167,8 @@ class AuthorsMethod:
     def load(self) -> Factory:
         """Refuse: there is no factory."""
         raise UsageError(
-            f"{self.name} is an author's whole engine; only run, resume, compare and report take it"
+            f"{self.name} is an author's whole engine, which raffed cannot look into; run, resume, compare, "
+            "tune, verify, reproduce, bundle and report take it"
         )
 
     def make(self, given: Mapping[str, Value]) -> Method:
@@ -192,13 +226,13 @@ class AuthorsMethod:
         checkout = self.checkout
         if lost := checkout.files():
             raise UsageError(
-                f"{checkout.folder}: the release lacks {', '.join(map(_at, lost))}; ask its author for them"
+                f"{checkout.folder}: the release lacks {', '.join(map(str, lost))}; ask its author for them"
             )
         lacking = [] if config.runtime.author_python else checkout.packages()
         if lacking:
             names = " ".join(missing.name for missing in lacking)
             raise UsageError(
-                f"{self.name} imports {', '.join(map(_at, lacking))}, not installed here; install "
+                f"{self.name} imports {', '.join(map(str, lacking))}, not installed here; install "
                 f"{names}, or give --author-python with an interpreter that has them"
             )
         self._check_fields(config)
@@ -314,7 +348,3 @@ class AuthorsMethod:
 
 def _word(value: Value) -> str:
     return value if isinstance(value, str) else "True" if value is True else json.dumps(value)
-
-
-def _at(missing: Missing) -> str:
-    return f"{missing.name} ({missing.place})"

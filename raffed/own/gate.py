@@ -191,6 +191,12 @@ def say(reference: str) -> None:
         _KNOWN.said.add(reference)
 
 
+def note_in_table(references: Sequence[str]) -> None:
+    """Note references that a table of runs names: not the user's word, although Python has made the table."""
+    note_read(references)
+    _KNOWN.said.difference_update(references)
+
+
 def allow(reference: str) -> None:
     """Note that a reference is the user's, whatever has named it."""
     _KNOWN.said.add(reference)

@@ -11,8 +11,10 @@ import json
 import math
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,11 +24,10 @@ import numpy as np
 
 import raffed.adopted
 from raffed.config.run import RunConfig
-from raffed.config.sections import Model
 from raffed.data.importers.pfllib import DividedData, export, plain
 from raffed.data.splits import parse_split
 from raffed.errors import RaffedError, RunFolderError, UsageError
-from raffed.methods.authors import AuthorsMethod
+from raffed.methods.authors import AuthorsMethod, without_engine
 from raffed.own import gate
 from raffed.results.files import file_sha256, sync_folder
 from raffed.results.lock import held, make_folder
@@ -43,7 +44,7 @@ from raffed.results.segments import up_to
 from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256
 from raffed.runs.checkpoint import client_states_sha256
 from raffed.runs.code_record import changes, engine_of, engine_record
-from raffed.runs.events import RoundEvent
+from raffed.runs.events import RoundEvent, round_event
 from raffed.runs.folder import check_free
 from raffed.runs.folder_place import written
 from raffed.runs.integrity import PARTITION, check_drawn, check_file, check_partition, check_rows
@@ -53,32 +54,34 @@ from raffed.runtime.setup import Setup, prepare_run
 PLACE, LOG, STATE = "engine", "engine.log", "engine-{:06}.pt"
 # All that the process gets of this one's environment
 HANDED = (
-    "PATH",
-    "HOME",
-    "USER",
-    "LANG",
-    "LC_ALL",
-    "TMPDIR",
-    "LD_LIBRARY_PATH",
-    "VIRTUAL_ENV",
-    "CONDA_PREFIX",
+    *("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR"),
+    *("LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX"),
 )
 Event = Mapping[str, Any]
 
 
 def _write_pfllib(setup: Setup, split: str, folder: Path) -> None:
-    """Write the samples of every client, with tests of its own."""
+    """Write the samples of every client, with tests of its own, or its held-out samples in their place."""
     data, partition = setup.dataset, setup.partition
     pools = {"train": (data.x, data.y), "test": (data.x_test, data.y_test)}
-    lists = partition.train, partition.test, partition.test_pool
-    export(DividedData.of(pools, *lists, data.num_classes, split, data.max_value), f"pfllib:{folder}")
+    held_out = setup.config.data.validation > 0
+    scored = (partition.val, "train") if held_out else (partition.test, partition.test_pool)
+    divided = DividedData.of(pools, partition.train, *scored, data.num_classes, split, data.max_value)
+    export(divided, f"pfllib:{folder}")
 
 
 def _write_flsim(setup: Setup, split: str, folder: Path) -> None:
-    """Write four arrays: samples [clients, n, ...] and labels [clients, n, 1], and those of the test set."""
+    """Write four arrays: samples [clients, n, ...] and labels [clients, n, 1], and those of the test set.
+
+    In its place stand the held-out samples of all clients, if the run has some.
+    """
     data, rows = setup.dataset, np.stack(setup.partition.train)
+    scored = data.x_test, data.y_test
+    if setup.config.data.validation > 0:
+        held_out = np.concatenate(setup.partition.val)
+        scored = data.x[held_out], data.y[held_out]
     folder.mkdir(parents=True)
-    for part, x, y in (("client", data.x[rows], data.y[rows]), ("test", data.x_test, data.y_test)):
+    for part, x, y in (("client", data.x[rows], data.y[rows]), ("test", *scored)):
         np.save(folder / f"{part}_x.npy", plain(x, data.max_value))
         np.save(folder / f"{part}_y.npy", y[..., np.newaxis])
 
@@ -88,21 +91,28 @@ LAYOUTS: dict[str, Callable[[Setup, str, Path], None]] = {"pfllib": _write_pflli
 
 
 def author_events(
-    config: RunConfig, path: Path, resumed: bool, stop: Callable[[], bool], begun: Callable[[], None] | None
+    config: RunConfig,
+    path: Path,
+    resumed: bool,
+    stop: Callable[[], bool],
+    begun: Callable[[], None] | None,
+    engine: AuthorsMethod | None = None,
 ) -> Generator[RoundEvent, None, None]:
     """Execute a run of an author's engine in a local folder, and yield the event of each round.
 
-    The arguments are those of `raffed.runs.run.run_events`.
+    The arguments are those of `raffed.runs.run.run_events`, and the engine, if its files do not lie where
+    the configuration says.
 
     Raises:
         UsageError: Something is refused before any process starts.
         RaffedError: The author's code failed.
     """
-    engine = engine_of(read_run(path), config.method) if resumed else AuthorsMethod(config.method)
+    if engine is None:
+        engine = engine_of(read_run(path), config.method) if resumed else AuthorsMethod(config.method)
     engine.check(config)
     engine.check_trusted()
     # The partition and everything about the data are those of any method
-    setup = prepare_run(replace(config, method="fedavg", args={}, model=Model()), begun)
+    setup = prepare_run(without_engine(config), begun)
     clients, data = setup.partition.num_clients, setup.dataset
     command = engine.command(config, clients, data.num_classes, data.x.shape[1:])
     check_partition_fits(engine, config, setup)
@@ -128,7 +138,7 @@ def check_partition_fits(engine: AuthorsMethod, config: RunConfig, setup: Setup)
             client has fewer training samples than a batch where the engine drops the last batch, or not as
             many as another where all must have equally many. Or the data come in stages.
     """
-    partition, batch = setup.partition, config.local.batch_size
+    partition, batch, held_out = setup.partition, config.local.batch_size, config.data.validation > 0
     where = f"split {config.data.split}: {engine.name}"
     if partition.stages is not None:
         raise UsageError(f"{where} reads its data once, and these come in stages; use another split")
@@ -140,13 +150,14 @@ def check_partition_fits(engine: AuthorsMethod, config: RunConfig, setup: Setup)
             f"{max(sizes)}; give a split with equal sizes, such as "
             f"equal:{len(sizes)}:{setup.dataset.num_classes}"
         )
-    if central and not len(setup.dataset.y_test):
+    if central and not held_out and not len(setup.dataset.y_test):
         raise UsageError(f"{where} scores on the test set, and {setup.dataset.name} has none; use other data")
-    untested = [client for client, rows in enumerate(partition.test) if not central and not len(rows)]
+    scored = partition.val if held_out else partition.test
+    untested = [client for client, rows in enumerate(scored) if not central and not len(rows)]
     if untested:
         raise UsageError(
             f"{where} scores every client on its own test samples, and client {untested[0]} has none; give "
-            "--local-test 0.2"
+            f"{'a larger --validation' if held_out else '--local-test 0.2'}"
         )
     drops = engine.traps.get("last-batch-dropped", [])
     small = [client for client, size in enumerate(sizes) if size < batch]
@@ -225,12 +236,14 @@ class AuthorFolder:
             while self.done < total and not halted:
                 heard = process.hear("round")
                 number = heard["index"] + ahead
-                self.writer.add(rows_of(number, heard))
+                rows = self._rows(number, heard)
+                self.writer.add(rows)
                 if number == 0:
                     process.say({"do": "go"})
                     continue
                 self._checkpoint(number, heard, process)
-                yield event_of(number, total, heard)
+                event = round_event(number, total, [], rows, heard["seconds"])
+                yield replace(event, participants=heard["participants"])
                 halted = stop()
                 process.say({"do": "stop" if halted and number < total else "go"})
             process.hear("end")
@@ -239,6 +252,13 @@ class AuthorFolder:
             self.record.write({"state": "stopped", "error": None})
         else:
             self._finish()
+
+    def _rows(self, number: int, heard: Event) -> list[Row]:
+        """Return the rows of an iteration. If samples were held out, its tests were on these."""
+        rows = rows_of(number, heard)
+        if not self.config.data.validation:
+            return rows
+        return [row._replace(split="val") if row.split in ("test", "local_test") else row for row in rows]
 
     def _order(self, state: Path | None) -> dict[str, Any]:
         """Return what the process is told to execute, in a fresh folder with the data of the clients."""
@@ -272,9 +292,7 @@ class AuthorFolder:
         environment = {name: os.environ[name] for name in HANDED if name in os.environ}
         threads = str(self.config.runtime.threads)
         environment |= {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
-        environment |= {
-            "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"
-        }  # engines read back whole models of their own
+        environment["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"  # engines read whole models of their own
         if not self.config.runtime.gpu_fraction:  # some engines take a GPU whenever they see one
             environment["CUDA_VISIBLE_DEVICES"] = ""
         python = self.config.runtime.author_python or sys.executable
@@ -294,9 +312,9 @@ class AuthorFolder:
                     f"{python} cannot be started ({error.strerror}); give another --author-python"
                 ) from error
         try:
-            yield EngineProcess(process, self.path / LOG)
+            yield EngineProcess(process, self.path / LOG, self.config.runtime.author_timeout)
         except BaseException:
-            process.kill()
+            end(process)
             raise
         finally:
             process.communicate()
@@ -349,12 +367,27 @@ class AuthorFolder:
         self.record.write({"state": "finished", "hashes": found, "round_hashes": hashes})
 
 
+def end(process: subprocess.Popen[str]) -> None:
+    """End a process at once, with those that it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
 @dataclass
 class EngineProcess:
-    """The process that executes the author's code, and the file with what that prints."""
+    """The process that executes the author's code.
+
+    Attributes:
+        process: The process.
+        log: The file with what it prints.
+        seconds: Most seconds until its next event.
+        late: Whether it was ended because it took longer.
+    """
 
     process: subprocess.Popen[str]
     log: Path
+    seconds: float
+    late: bool = False
 
     def say(self, order: Mapping[str, Any]) -> None:
         """Send an order or a command. A process that has ended is noticed by `hear`."""
@@ -363,14 +396,30 @@ class EngineProcess:
             self.process.stdin.write(json.dumps(order) + "\n")
             self.process.stdin.flush()
 
+    def _end_late(self) -> None:
+        self.late = True
+        end(self.process)
+
     def hear(self, event: str) -> Event:
         """Return the next event, which must be of this kind.
 
         Raises:
-            RaffedError: The author's code failed or ended.
+            RaffedError: The author's code failed, ended, or took too long.
         """
         assert self.process.stdout is not None
-        line = self.process.stdout.readline()
+        alarm = threading.Timer(self.seconds, self._end_late)
+        alarm.daemon = True
+        alarm.start()
+        try:
+            line = self.process.stdout.readline()
+        finally:
+            alarm.cancel()
+        if self.late:
+            raise RaffedError(
+                f"the author's code was ended, because a round took more than {self.seconds:g} seconds; what "
+                f"it printed is in {self.log}; if it only needs longer, go on with `raffed resume "
+                f"{self.log.parent}` and a larger --author-timeout"
+            )
         heard: dict[str, Any] = json.loads(line) if line else {"event": "ended"}
         if heard["event"] == event:
             return heard

@@ -92,7 +92,7 @@ def check_code(path: Path, about: RunContents, config: RunConfig, accept: bool) 
         UntrustedCodeError: The user has neither named nor trusted it.
     """
     if is_authors(config.method):
-        _check_engine(path, about, config.method, accept)
+        check_engine(path, about, config.method, accept)
     wanted = references_in(config)
     records = {record["role"]: record for record in about.get("code", [])}
     for role, reference in wanted.items():
@@ -121,7 +121,8 @@ def engine_of(about: RunContents, method: str) -> AuthorsMethod:
     record = next((one for one in about.get("code", []) if one["role"] == ENGINE), None)
     if record is None or record["reference"] != method:
         raise RunFolderError(f"run.json holds no record of the files of {method}; put back a copy of it")
-    return AuthorsMethod(method, record["root"] if Path(record["root"]).is_dir() else "")
+    root = Path(record["root"])  # a bundle has none
+    return AuthorsMethod(method, str(root) if root.is_absolute() and root.is_dir() else "")
 
 
 def engine_record(engine: AuthorsMethod) -> CodeRecord:
@@ -138,7 +139,7 @@ def engine_record(engine: AuthorsMethod) -> CodeRecord:
     }
 
 
-def _check_engine(path: Path, about: RunContents, method: str, accept: bool) -> None:
+def check_engine(path: Path, about: RunContents, method: str, accept: bool) -> None:
     """Check the files of an author's engine against their record, and that they may be executed."""
     engine = engine_of(about, method)
     differing = sorted(changes(about["code"], [engine_record(engine)]))

@@ -17,12 +17,14 @@ import pyarrow.compute as pc
 from raffed.config.portable import PORTABLE, check_set
 from raffed.config.run import RunConfig
 from raffed.errors import RaffedError, UsageError
+from raffed.methods.authors import is_authors, without_engine
 from raffed.results.files import check_tree
 from raffed.results.runfile import RUN_FILE, RunContents, read_run, versions
 from raffed.results.segments import DECIDE, difference
 from raffed.results.writer import read_metrics, rows_sha256, without_client_losses
+from raffed.runs.author_run import author_events
 from raffed.runs.checkpoint import CHECKPOINTS, RunState, checkpoint_state, checkpoints, client_states_sha256
-from raffed.runs.code_record import accepted, check_code, check_revision
+from raffed.runs.code_record import accepted, changes, check_code, check_revision, engine_of, engine_record
 from raffed.runs.federation import RoundLoop
 from raffed.runs.folder import RunFolder, run_config
 from raffed.runs.record import hardware
@@ -218,6 +220,42 @@ def _or_none(path: Path) -> pa.Table | None:
         return None
 
 
+class EngineRepetition(Repetition):
+    """The first rounds of a run of an author's engine, which is executed again in a temporary folder.
+
+    Args:
+        config: The run, with the interpreter of the engine.
+        about: What its run.json holds.
+        setup: Its data.
+        path: The run's folder.
+        recorded: The hash of the whole state after every recorded round.
+    """
+
+    def __init__(
+        self, config: RunConfig, about: RunContents, setup: Setup, path: Path, recorded: list[str]
+    ) -> None:
+        super().__init__(setup, path, recorded)
+        self._config, self._engine = config, engine_of(about, config.method)
+
+    def checks(
+        self, starts: Mapping[int, Path | None], count: int, watch: Callable[[int, int], None] | None
+    ) -> Iterator[VerificationCheck]:
+        """Execute `count` rounds from the first on, and compare the states and the metric rows."""
+        total = min(count, len(self._recorded))
+        if not total:
+            return
+        with scratch_folder() as made:
+            place = made / "run"
+            stop = lambda: len(self.done) >= total  # noqa: E731
+            for event in author_events(self._config, place, False, stop, None, self._engine):
+                self.done.append(event.round)
+                if watch is not None:
+                    watch(len(self.done), total)
+            for number, state in zip(self.done, recorded_hashes(place, read_run(place)), strict=True):
+                yield VerificationCheck("state", self._recorded[number - 1], state, number)
+            yield from self._rows(read_metrics(place), range(1 - self._engine.ahead, total + 1))
+
+
 PORTABLE_BITS = (
     "these bits hold on every x86-64 processor with AVX2, with the same versions of torch, NumPy and the C "
     "library"
@@ -233,6 +271,7 @@ def verify(
     rounds: int = 3,
     watch: Callable[[int, int], None] | None = None,
     accept_changed_code: bool = False,
+    author_python: str = "",
 ) -> Certificate:
     """Check every hash in a run's folder, and execute some of its rounds again.
 
@@ -245,6 +284,7 @@ def verify(
         watch: Called with (done, total) after each round.
         accept_changed_code: Whether own code, such as that of the run's method, may have changed since. The
             certificate then says what has.
+        author_python: Interpreter that executes an author's engine; without it: this one.
 
     Returns:
         All checks with their outcomes.
@@ -262,16 +302,20 @@ def verify(
     check_set(config.numerics.bits)
     check_revision(path, about["method_revision"], config.method)
     check_code(path, about, config, accept_changed_code)
-    method = method_of(config)
+    authors = is_authors(config.method)
+    method = None if authors else method_of(config)
     recorded = recorded_hashes(path, about)
     identity = VerificationCheck("configuration", str(about.get("identity")), config.identity())
     checks = [identity, *check_files(path, about, recorded, method)]
-    setup = _setup(config, str(about.get("data_sha256", "")))
+    setup = _setup(without_engine(config), str(about.get("data_sha256", "")))
     drawn = setup.partition.sha256()
     split = VerificationCheck("split drawn again", str(about.get("partition_sha256")), drawn)
     checks += [*check_recipe(path, setup.partition), split]
     checks += check_validation(path, about, config, recorded, method)
     again = Repetition(setup, path, recorded, "ended_early" in about)
+    if authors:
+        config = config.changed({"runtime.author_python": author_python})
+        again = EngineRepetition(config, about, setup, path, recorded)
     if identity.ok and split.ok:
         sound = {round_of(one): one for one in checkpoints(path) if _sound(one, checks)}
         first = config.federation.forked_at  # the rounds before were computed under other settings
@@ -290,11 +334,17 @@ def verify(
         _segments(about),
         (
             *((FORKED.format(until=forked),) if (forked := config.federation.forked_at) else ()),
-            *(f"own code changed: {name}" for name in accepted(about, setup.code)),
+            *(f"own code changed: {name}" for name in _changed_code(about, setup, authors)),
             *((PORTABLE_BITS,) if config.numerics.bits == PORTABLE else ()),
             *difference_notes(again.differences),
         ),
     )
+
+
+def _changed_code(about: RunContents, setup: Setup, authors: bool) -> Mapping[str, list[str]]:
+    if authors:
+        return changes(about["code"], [engine_record(engine_of(about, about["config"]["method"]))])
+    return accepted(about, setup.code)
 
 
 def _setup(config: RunConfig, data_sha256: str) -> Setup:
@@ -318,6 +368,8 @@ def recorded_hashes(path: Path, about: RunContents) -> list[str]:
     """
     if "round_hashes" in about:
         return list(about["round_hashes"])
+    if "engine" in about:
+        return list(about["engine"].get("round_hashes", []))
     for one in reversed(checkpoints(path)):
         with contextlib.suppress(RaffedError):  # a damaged checkpoint is reported by its own check
             return list(checkpoint_state(one).get("round_hashes", []))

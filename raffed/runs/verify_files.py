@@ -92,7 +92,7 @@ NOT_ENDED = "not ended"
 
 
 def check_validation(
-    path: Path, about: RunContents, config: RunConfig, recorded: list[str], method: Method
+    path: Path, about: RunContents, config: RunConfig, recorded: list[str], method: Method | None
 ) -> Iterator[VerificationCheck]:
     """Compare the end of a finished run and its best model with what its validation scores give.
 
@@ -119,7 +119,7 @@ def check_validation(
                 break
         said = f"round {about['rounds_done']}" if "ended_early" in about else NOT_ENDED
         yield VerificationCheck("end by federation.stop_when", said, found)
-    if (best := about.get("best")) is not None:
+    if method is not None and (best := about.get("best")) is not None:
         chosen = ValidationCurve(best["measure"], values_in(rows, best["measure"])).best()
         yield VerificationCheck("best round", str(best["round"]), str(chosen[0] if chosen else "none"))
         there = 0 < best["round"] <= len(recorded)
@@ -136,11 +136,12 @@ def _best_weights(path: Path, method: Method) -> str:
 
 
 def check_files(
-    path: Path, about: RunContents, recorded: list[str], method: Method
+    path: Path, about: RunContents, recorded: list[str], method: Method | None
 ) -> Iterator[VerificationCheck]:
     """Compare the files in the folder of a run with the hashes recorded for them.
 
-    `recorded` holds the hashes of the weights after every round, and `method` is the run's.
+    `recorded` holds the hashes of the weights after every round, and `method` is the run's, None for an
+    author's engine, whose checkpoint is one file that is never opened here.
     """
     written = hashlib.sha256(json_text(about).encode()).hexdigest()
     yield VerificationCheck(
@@ -150,10 +151,15 @@ def check_files(
     if (path / PARTITION).exists() or PARTITION in about["files"]:
         split = lambda: Partition.load(path / PARTITION).sha256()  # noqa: E731
         yield VerificationCheck(PARTITION, str(about.get("partition_sha256")), or_unreadable(split))
-    for one in checkpoints(path):
-        yield from _checkpoint(
-            one, recorded, str(about.get("identity")), EarlierRounds(tuple(about.get("earlier", ()))), method
-        )
+    if method is not None:
+        for one in checkpoints(path):
+            yield from _checkpoint(
+                one,
+                recorded,
+                str(about.get("identity")),
+                EarlierRounds(tuple(about.get("earlier", ()))),
+                method,
+            )
     yield from _store(path)
     if not recorded and about.get("rounds_done"):
         yield VerificationCheck("rounds done that a checkpoint holds", str(about["rounds_done"]), "0")
@@ -164,11 +170,12 @@ def check_files(
 
 
 def _results(
-    path: Path, hashes: Mapping[str, str], recorded: list[str], method: Method
+    path: Path, hashes: Mapping[str, str], recorded: list[str], method: Method | None
 ) -> Iterator[VerificationCheck]:
     """Compare the results of a finished run with its three hashes."""
-    final = lambda: _weights(path / FINAL, method)  # noqa: E731
-    yield VerificationCheck(FINAL, hashes["weights"], or_unreadable(final))
+    if method is not None:
+        final = partial(_weights, path / FINAL, method)
+        yield VerificationCheck(FINAL, hashes["weights"], or_unreadable(final))
     last = recorded[-1] if recorded else "no round"
     yield VerificationCheck("final weights, last round", last, hashes["weights"])
     rows = lambda: rows_sha256(read_metrics(path))  # noqa: E731
@@ -190,7 +197,8 @@ def _bytes(path: Path, about: RunContents) -> Iterator[VerificationCheck]:
         for name in (PARTITION, FINAL, BEST)
         if name in files and (about["state"] == "finished" or (path / name).exists())
     ]
-    read = [*parts_of(path), *(one / STATE_FILE for one in checkpoints(path))]
+    states = [*(one / STATE_FILE for one in checkpoints(path)), *path.glob("engine-*.pt")]
+    read = [*parts_of(path), *states]
     there = [one.relative_to(path).as_posix() for one in read]
     for name in sorted({*there, *once}):
         yield VerificationCheck(

@@ -27,7 +27,8 @@ from raffed.config.sections import SECTIONS, Runtime
 from raffed.config.validation import Doc, Json, Range, Value, check_fields, table_of
 from raffed.core.measures.own_metric import FRACTION, OwnMetric, own_metrics
 from raffed.errors import UsageError, check_choice
-from raffed.methods import build_method, method_info
+from raffed.methods import known_method, method_info
+from raffed.methods.authors import is_authors, with_own_network
 from raffed.results.sweep_file import SEED_AXIS as SEED_AXIS
 from raffed.results.sweep_file import Protocol, Select
 
@@ -207,9 +208,10 @@ class Request:
         fixed = {name: value for name, value in settings.items() if name not in fields}
         args = {**self.args.get(method, {}), **fixed}
         last: dict[str, Value] = {} if seed is None else {"seed": seed}
-        if last and not build_method(method, args).needs_held_out:
+        if last and not known_method(method, args).needs_held_out:
             last["data.validation"] = 0.0
-        return self.base.changed({**fields, "method": method, "args": args, **last})
+        config = self.base.changed({**fields, "method": method, "args": args, **last})
+        return with_own_network(config) if is_authors(method) else config
 
     @cached_property
     def own_score(self) -> OwnMetric | None:

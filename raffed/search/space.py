@@ -21,7 +21,7 @@ from raffed.config.sections import SECTIONS
 from raffed.config.validation import Json, Value, declarations
 from raffed.data.partition_file import Partition
 from raffed.errors import RunFolderError, UnknownNameError, UsageError
-from raffed.methods import build_method, method_info
+from raffed.methods import checked_method, method_info
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.sweep_file import FINALS, SEED_AXIS, TRIALS
 from raffed.runs.code_record import check_code
@@ -52,7 +52,7 @@ def own_axes(request: Request, method: str) -> dict[str, Axis]:
         UsageError: A SPACE names something that is neither an argument nor a field of the configuration.
     """
     info = method_info(method)
-    fixed, takes = request.args.get(method, {}), declarations(info.load())
+    fixed, takes = request.args.get(method, {}), {one.name: one for one in info.described().arguments}
     axes, names_arguments = dict[str, Axis](), False
     for name, among in request.grid.items():
         owner, dot, argument = name.rpartition(".")
@@ -244,7 +244,7 @@ def check(request: Request) -> None:
         if count > 1:
             raise UsageError(f"{method}: {count} settings of the grid are equal: {name}; leave one out")
         for point in every:
-            built = build_method(method, request.config(method, point).args)
+            built = checked_method(request.config(method, point))
             if request.select != "personal" and not built.has_global:
                 raise UsageError(f"{method} has no global model: give --select personal")
             _check_final(request, method, point)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import shutil
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from ray.tune.experiment import Trial as TunedTrial
 from raffed.config.run import RunConfig
 from raffed.config.validation import Json, table_of
 from raffed.errors import RayLostError
+from raffed.methods.authors import is_authors
 from raffed.own.carried import RunCode
 from raffed.own.gate import check_inside
 from raffed.results.origin import command_line, work_for
@@ -118,7 +120,8 @@ class TrialTask:
 
     `folder` holds their runs. `settings` are those of final runs, whose axis is the seed. `code` is the
     user's own, which a trial's process installs. `command` is the command that the sweep belongs to. `sent`
-    is the code that the process of a trial must have; None if it cannot differ.
+    is the code that the process of a trial must have; None if it cannot differ. `started_in` is the folder of
+    the command, from which relative paths of authors' engines lead.
     """
 
     request: Request
@@ -129,6 +132,7 @@ class TrialTask:
     accept_changed_code: bool = False
     command: str = field(default_factory=command_line)
     sent: CodeVersions | None = None
+    started_in: str = field(default_factory=os.getcwd)
 
     def run(self, config: Mapping[str, Json]) -> tuple[RunConfig, Path]:
         """Return the run of one of Tune's configurations, and its folder."""
@@ -155,6 +159,8 @@ def execute_trial(config: dict[str, Json], task: TrialTask, warned: list[str]) -
 
     check_same(task.sent)
     work_for(task.command)
+    if is_authors(task.method):
+        os.chdir(task.started_in)  # Tune has left it
     asked, folder = task.run(config)
 
     def report(number: int, values: Mapping[tuple[str, str], float | None]) -> None:

@@ -20,6 +20,8 @@ from raffed.config.run import RunConfig
 from raffed.config.sections import Data, Model
 from raffed.config.training import Local
 from raffed.errors import UnknownNameError, UsageError, check_choice, check_range
+from raffed.methods.authors import is_authors
+from raffed.own import gate
 from raffed.own.located import is_reference
 from raffed.own.resolve import load, sources_of
 from raffed.own.user_code import user_errors
@@ -240,6 +242,8 @@ def own_items(reference: str) -> dict[str, Item]:
             f"{reference}: a {type(odd).__name__} is not a table; make it by raffed.table(...), or give a "
             f"list of such tables"
         )
+    methods = {cell.config.method for one in tables for cell in one.cells}
+    gate.note_in_table([*filter(is_authors, methods)])
     keys = [one.key for one in tables]
     twice = next((key for key in keys if keys.count(key) > 1), None)
     if twice is not None:

@@ -12,6 +12,7 @@ from raffed.config.federation import Federation
 from raffed.config.run import RunConfig
 from raffed.config.sections import Runtime
 from raffed.errors import UsageError
+from raffed.methods.authors import without_engine
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.runs.record import hardware
 from raffed.tables.items import stages_of
@@ -94,23 +95,25 @@ class _Probes:
         """Return a job with its seconds, or marked as left out; a finished one as it is."""
         if job.left_out or job.done:
             return job
-        key, config = _probed_by(job.config), job.config
+        config = without_engine(job.config)  # an author's network is only known to the author's code
+        key = _probed_by(config)
         if key not in self._speeds:
             self._tell(f"probing {config.data.dataset}, {config.data.split}, {config.model.name}")
-            self._speeds[key] = _probed(job.config)
+            self._speeds[key] = _probed(config)
         speed = self._speeds[key]
         if isinstance(speed, str):
             return replace(job, left_out=speed)
-        return replace(job, seconds=seconds_left(job, speed, self._sizes_of(job.config)))
+        return replace(job, seconds=seconds_left(job, speed, self._sizes_of(config)))
 
     def whole(self, job: PlannedRun) -> float:
         """Return the estimated seconds of a job from its beginning; 0 if its network was not probed."""
-        key = _probed_by(job.config)
+        config = without_engine(job.config)
+        key = _probed_by(config)
         like = [one for (_, probed), one in self._speeds.items() if probed == key[1]]
         speed = self._speeds.get(key, like[0] if like else "")
         if isinstance(speed, str):
             return 0.0
-        return _seconds(job.config, job.config.federation.rounds, speed, self._sizes_of(job.config))
+        return _seconds(config, config.federation.rounds, speed, self._sizes_of(config))
 
     def _sizes_of(self, config: RunConfig) -> list[int]:
         share = repr((config.data, config.seed))  # methods of one task share its sizes

@@ -11,8 +11,10 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
+from raffed.config.run import RunConfig
 from raffed.config.validation import Json
 from raffed.errors import RunFolderError
+from raffed.methods.authors import is_authors
 from raffed.own.located import Sources
 from raffed.results.lock import make_folder
 from raffed.results.runfile import Noted, read_object, read_run, write_json
@@ -72,8 +74,12 @@ def check_code_of(jobs: Sequence[Planned]) -> None:
         RunFolderError: A run was made with other code than there is now. The message names the file.
     """
     for job in jobs:
-        if isinstance(job, PlannedRun) and references_in(job.config) and job.done:
+        if isinstance(job, PlannedRun) and job.done and _has_code(job.config):
             check_code(job.folder, read_run(job.folder), job.config, accept=False)
+
+
+def _has_code(config: RunConfig) -> bool:
+    return bool(references_in(config)) or is_authors(config.method)
 
 
 def _known(folder: Path) -> dict[str, Json]:

@@ -12,6 +12,7 @@ from raffed.config.sections import Model
 from raffed.data.catalogue import ALIASES, DATASETS
 from raffed.errors import UsageError
 from raffed.methods import METHODS
+from raffed.methods.authors import is_authors
 from raffed.methods.own import GROUP
 from raffed.models import MODELS
 from raffed.models.catalogue import is_own as is_own_model
@@ -409,7 +410,7 @@ class Item:
         if scale == "proxy" and self.proxy is not None:
             config = self.proxy(cell.config)
         elif scale == "smoke":
-            config = smoke(cell.config)
+            config = None if is_authors(cell.config.method) else smoke(cell.config)
         return config if config is None else replace(config, seed=seed)
 
     def averaged(self, scale: str) -> list[tuple[Average, tuple[str, ...]]]:
@@ -428,7 +429,8 @@ def lacking(config: RunConfig) -> list[str]:
     Examples are `method flda`, `model wrn28`, `data set cinic10` and `split stages:…`.
     """
     known = config.method in METHODS
-    own = reference_of(config.method, GROUP, METHODS) is not None
+    authors = is_authors(config.method)
+    own = authors or reference_of(config.method, GROUP, METHODS) is not None
     found = [] if known or own else [f"method {config.method}"]
     found += [
         f"argument {name} of {config.method}"
@@ -438,7 +440,7 @@ def lacking(config: RunConfig) -> list[str]:
     data = config.data.dataset
     if ALIASES.get(data, data) not in DATASETS and not _is_own_data(data):
         found.append(f"data set {data}")
-    if config.model.name not in MODELS and not is_own_model(config.model.name):
+    if config.model.name not in MODELS and not authors and not is_own_model(config.model.name):
         found.append(f"model {config.model.name}")
     return (
         found if known_split(config.data.split) else [*found, f"split {config.data.split.partition(':')[0]}"]

@@ -20,7 +20,8 @@ from typing import Any, TypeVar
 from raffed.config.run import RunConfig
 from raffed.config.sections import Numerics, Runtime
 from raffed.errors import FolderInUseError, NumericsError, RunFolderError, UsageError
-from raffed.results.runfile import RUN_FILE, read_object, read_run
+from raffed.methods.authors import is_authors
+from raffed.results.runfile import RUN_FILE, folder_name, read_object, read_run
 from raffed.tables.catalogue import chosen
 from raffed.tables.items import MEASURES, Cell, Item, lacking
 from raffed.tables.search import Setting, read_outcome
@@ -205,7 +206,8 @@ def run_name(config: RunConfig) -> str:
 
 def _label(config: RunConfig) -> str:
     """Return what the name of a run's folder begins with. It takes much less time than the whole name."""
-    text = f"{config.method}-{config.data.dataset}-{config.data.split}-{config.model.name}-s{config.seed}"
+    method = folder_name(config.method) if is_authors(config.method) else config.method
+    text = f"{method}-{config.data.dataset}-{config.data.split}-{config.model.name}-s{config.seed}"
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text)
 
 

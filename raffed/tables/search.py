@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from raffed.config.run import RunConfig
 from raffed.config.validation import Value
-from raffed.methods import build_method
+from raffed.methods import known_method
 from raffed.results.runfile import RUN_FILE, has_diverged, read_run
 
 Setting: TypeAlias = Mapping[str, Value]  # argument of the method, or a field such as local.lr → value
@@ -75,7 +75,7 @@ class RowSearch:
     def final(self, config: RunConfig, setting: Setting, number: int) -> RunConfig:
         """Return a run of the chosen setting. Its `number` is counted from 0."""
         chosen = with_setting(config, setting, {"seed": FIRST_SEED + number})
-        needs = build_method(chosen.method, chosen.args).needs_held_out
+        needs = known_method(chosen.method, chosen.args).needs_held_out
         return chosen.changed({"data.validation": self.validation}) if needs else chosen
 
     def counted(self, config: RunConfig) -> int:

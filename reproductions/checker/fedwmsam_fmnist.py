@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 import raffed
 from raffed import Claim, Data, Federation, Local, Model, RunConfig
+from raffed.config.validation import Value
 from raffed.tables.items import Cell, Item, Published, shortened
 
 from .common import CHECKER, Printed, TableRow, cells
 
 CLIENTS, ROUNDS, PROXY_ROUNDS = 100, 500, 100
-COLUMNS = {
+COLUMNS: Mapping[str, Mapping[str, Value]] = {
     "Dir 0.6": {"alpha": 0.6},
     "Dir 0.1": {"alpha": 0.1},
     "6 classes": {"classes": 6},

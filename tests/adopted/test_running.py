@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ import raffed
 from raffed.adopted.checkout import Checkout
 from raffed.config.run import RunConfig
 from raffed.data.importers.pfllib import DividedData, write_pfllib
+from raffed.data.partition_file import Partition
 from raffed.errors import RaffedError, UsageError
 from raffed.methods.authors import AuthorsMethod
 from raffed.own import gate
@@ -285,7 +287,15 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {  # method, changes an
     "attacks": ("FedX", {"faults__attack": "sign_flip", "faults__attackers": 0.5}, r"faults\.attack"),
     "compression": ("FedX", {"federation__compression": "topk"}, r"federation\.compression"),
     "privacy": ("FedX", {"privacy__clip": 1.0}, r"privacy\.clip"),
-    "validation": ("FedX", {"data__validation": 0.2}, r"data\.validation"),
+    "end by a rule": ("FedX", {"federation__stop_when": "val-accuracy:2"}, r"federation\.stop_when"),
+    "clock": ("FedX", {"clock__work": "step", "clock__seconds": 2.0}, r"clock\.seconds"),
+    "stacks": ("FedX", {"numerics__cohort": 4}, r"numerics\.cohort"),
+    "selection": ("FedX", {"federation__selection": "size"}, r"federation\.selection"),
+    "stages": (
+        "FedX",
+        {"data__split": "stages:4:4:2:if1", "federation__rounds": 4, "data__local_test": None},
+        "these come in stages",
+    ),
     "momentum": ("FedX", {"local__momentum": 0.5}, r"local\.momentum"),
     "network": ("FedX", {"model__name": "mlp"}, "give --model author:Line"),
     "half epochs": ("FedX", {"local__epochs": 0.5}, "whole epochs"),
@@ -351,8 +361,7 @@ def test_code_that_only_a_folder_names_is_not_executed(
     checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = stopped(checkout, tmp_path / "run")
-    monkeypatch.setattr(gate, "_KNOWN", gate.Knowledge(set(), set(), set(), set(), set()))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another account"))
+    forgotten(monkeypatch, tmp_path / "another account")
     with pytest.raises(gate.UntrustedCodeError, match="a file names it and not you"):
         resume(folder)
     # Its code is trusted now, and the checkpoint is still a pickle that another account wrote
@@ -366,14 +375,115 @@ def test_commands_that_look_into_a_method_refuse_an_engine(checkout: Path, tmp_p
     folder = tmp_path / "run"
     run(config(checkout, federation__rounds=1), folder)
     for command in (
-        lambda: raffed.verify(folder),
         lambda: raffed.extend(folder, 5),
         lambda: raffed.fork(folder, config(checkout, federation__rounds=2), tmp_path / "fork", at=1),
-        lambda: raffed.bundle(folder, tmp_path / "run.zip"),
         lambda: raffed.load_model(folder),
     ):
-        with pytest.raises(UsageError, match="author's whole engine; only run, resume, compare and report"):
+        with pytest.raises(UsageError, match="author's whole engine, which raffed cannot look into"):
             command()
+
+
+def test_stuck_engine_is_ended_with_its_children(tmp_path: Path) -> None:
+    stuck = """begun = os.fork() and time.time()
+                if not begun or (i == 1 and not os.path.exists("last.pt.again")):
+                    open("last.pt.again", "w").close()
+                    time.sleep(600)"""
+    checkout = engine.written(
+        tmp_path / "Engine", serverx=engine.SERVER_X.replace("begun = time.time()", stuck)
+    )
+    with pytest.raises(RaffedError, match=r"took more than 8 seconds; .*engine\.log; .*--author-timeout"):
+        run(config(checkout, runtime__author_timeout=8.0), tmp_path / "run")
+    assert read_run(tmp_path / "run")["state"] == "failed"
+    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    assert not [words for words in commands if b"driver.py" in words and str(tmp_path).encode() in words]
+
+
+def test_verify_executes_the_engine_again(checkout: Path, tmp_path: Path) -> None:
+    run(config(checkout), tmp_path / "run")
+    found = raffed.verify(tmp_path / "run", rounds=2, progress=False)
+    assert found.ok
+    assert [(check.what, check.round) for check in found.checks if check.round] == [
+        *(("state", number) for number in (1, 2)),
+        *(("metric rows", number) for number in (1, 2)),
+    ]
+    by_clock = engine.BASE.replace(
+        "taking = int", "np.random.seed(time.time_ns() % 2**32)\n            taking = int"
+    )
+    other = engine.written(tmp_path / "ByClock", serverbase=by_clock)
+    run(config(other, federation__participation=0.5), tmp_path / "other")
+    found = raffed.verify(tmp_path / "other", rounds=3, progress=False)
+    assert not found.ok
+    assert "state" in {check.what for check in found.checks if not check.ok}
+
+
+def test_held_out_samples_are_scored_in_place_of_the_tests(checkout: Path, tmp_path: Path) -> None:
+    result = run(config(checkout, data__validation=0.2, federation__rounds=1), tmp_path / "run")
+    rows = result.to_pandas()
+    scores = rows[(rows["metric"] == "accuracy") & rows["client"].notna() & (rows["round"] == 1)]
+    partition = Partition.load(tmp_path / "run" / "partition.npz")
+    assert set(scores["split"]) == {"val"}
+    assert scores["n"].tolist() == [len(rows) for rows in partition.val]
+    assert scores["n"].tolist() != [len(rows) for rows in partition.test]
+
+
+@pytest.mark.slow
+def test_search_gives_an_engine_as_many_trials_as_other_methods(checkout: Path, tmp_path: Path) -> None:
+    name = f"pfllib:{checkout}#FedX"
+    base = config(checkout, federation__rounds=1).changed(
+        {"method": "fedavg", "args": {}, "model.name": "mlp"}
+    )
+    methods = {name: {"dataset": "digits"}, "fedprox": {}, "fedavg": {}}
+    asked = {"seeds": 1, "select": "personal", "progress": False}
+    found = raffed.tune(methods, base, out=tmp_path / "a", grid={"mu": [0.1, 0.2]}, **asked)
+    assert found.complete
+    assert found.trials["method"].value_counts().to_dict() == {name: 2, "fedprox": 2, "fedavg": 2}
+    assert {tuple(one) for one in found.trials[found.trials["method"] == name]["settings"]} == {("mu",)}
+    final = read_run(next((tmp_path / "a").glob("pfllib*/final/*")))
+    assert final["config"]["data"]["validation"] == 0.0
+    assert "--mu" in final["engine"]["flags"]
+    rates = raffed.tune({name: {"dataset": "digits"}}, base, out=tmp_path / "b", trials=2, **asked)
+    assert {tuple(one) for one in rates.trials["settings"]} == {("local.lr",)}
+
+
+def forgotten(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
+    """Go on as another account in another process, which trusts nothing."""
+    monkeypatch.setattr(gate, "_KNOWN", gate.Knowledge(set(), set(), set(), set(), set()))
+    monkeypatch.setenv("XDG_STATE_HOME", str(place))
+
+
+def test_bundle_holds_no_file_of_the_engine_and_is_no_word_for_it(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(config(checkout, federation__rounds=1), tmp_path / "run")
+    raffed.bundle(tmp_path / "run", tmp_path / "a.zip")
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
+        names = archive.namelist()
+        about = json.loads(archive.read("results/run.json"))
+    assert not [name for name in names if name.endswith((".py", ".pt")) or "engine" in name]
+    assert about["code"][0]["files"] == Checkout(checkout).hashes
+    assert about["engine"]["signature"] == ""
+    assert raffed.replay(tmp_path / "a.zip", tmp_path / "again", progress=False).ok
+    forgotten(monkeypatch, tmp_path / "another account")
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
+    for trust in (False, True):  # --trust-code of a replay is for code that the bundle brings
+        with pytest.raises(gate.UntrustedCodeError, match="a file names it and not you"):
+            raffed.replay(tmp_path / "a.zip", tmp_path / "other", trust_code=trust, progress=False)
+
+
+def test_own_table_takes_an_engine_that_the_account_has_executed(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f"import raffed\nMADE = raffed.RunConfig.from_dict({config(checkout).as_dict()!r})\n"
+    text += "TABLE = raffed.table('t', 'T', {('X', 'digits'): MADE}, measure='personal_last')\n"
+    (tmp_path / "items.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    asked = {"items": "./items.py:TABLE", "scale": "full", "seeds": 1, "out": "tables", "progress": False}
+    with pytest.raises(gate.UntrustedCodeError, match="a file names it and not you"):
+        raffed.reproduce(**asked)
+    gate.trust([Checkout(checkout).sha256])
+    raffed.reproduce(**asked)
+    [cell] = json.loads((tmp_path / "tables/own/t/full/item.json").read_text())["cells"]
+    assert len(cell["runs"]) == 1
 
 
 @pytest.mark.more
