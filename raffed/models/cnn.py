@@ -28,6 +28,7 @@ from raffed.models.net import (
     GridMean,
     Net,
     check_side,
+    convolved,
     init_map,
     refuse_shape,
     with_norm,
@@ -72,10 +73,10 @@ def lenet(
         UsageError: The network does not take images of this shape; or the place of a norm is given, and there
             is none.
     """
-    channels, height, width = in_shape
+    _, height, width = in_shape
     if height != width or height not in (28, 32):
         raise refuse_shape("lenet", in_shape, "Kx28x28 and Kx32x32 for any number of channels K")
-    body = _lenet_body(channels, 400, padding=2 if height == 28 else 0)
+    body = _lenet_body(in_shape, padding=2 if height == 28 else 0)
     net = with_norm(Net(body, nn.Linear(84, num_classes, bias=head_bias)), "lenet", norm, norm_place)
     net = with_projection(net, projection)
     init_map(net)
@@ -151,19 +152,10 @@ def lenet_authors(in_shape: ImageShape, num_classes: Classes, *, head_bias: Head
     Raises:
         UsageError: The network does not take images of this shape.
     """
-    channels, height, width = in_shape
     check_side("lenet_authors", in_shape, 16)
-    left_h, left_w = (((side - 4) // 2 - 4) // 2 for side in (height, width))
-    layers: OrderedDict[str, nn.Module] = OrderedDict(
-        conv1=nn.Conv2d(channels, 16, 5),
-        relu1=nn.ReLU(),
-        pool1=nn.MaxPool2d(2),
-        conv2=nn.Conv2d(16, 16, 5),
-        relu2=nn.ReLU(),
-        pool2=nn.MaxPool2d(2),
-        flatten=nn.Flatten(1),
-    )
-    net = Net(nn.Sequential(layers), nn.Linear(16 * left_h * left_w, num_classes, bias=head_bias))
+    layers, flat = convolved(in_shape, (16, 16), 5)
+    layers["flatten"] = nn.Flatten(1)
+    net = Net(nn.Sequential(layers), nn.Linear(flat, num_classes, bias=head_bias))
     init_map(net)
     return net
 
@@ -203,10 +195,8 @@ def simplecnn(
         UsageError: The network does not take images of this shape; or the place of a norm is given, and there
             is none.
     """
-    channels, height, width = in_shape
     check_side("simplecnn", in_shape, 16)
-    left_h, left_w = (((side - 4) // 2 - 4) // 2 for side in (height, width))
-    body = _lenet_body(channels, 16 * left_h * left_w, padding=0)
+    body = _lenet_body(in_shape, padding=0)
     net = with_norm(Net(body, nn.Linear(84, num_classes, bias=head_bias)), "simplecnn", norm, norm_place)
     return with_projection(net, projection)
 
@@ -238,16 +228,10 @@ def tfcnn(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBias = F
     Raises:
         UsageError: The network does not take images of this shape.
     """
-    channels, height, width = in_shape
     check_side("tfcnn", in_shape, 8)
-    layers: OrderedDict[str, nn.Module] = OrderedDict()
-    for i, (k_in, k_out) in enumerate(((channels, 32), (32, 64), (64, 64)), start=1):
-        layers[f"conv{i}"] = nn.Conv2d(k_in, k_out, 3, padding=1)
-        layers[f"relu{i}"] = nn.ReLU()
-        layers[f"pool{i}"] = nn.MaxPool2d(2)
+    layers, flat = convolved(in_shape, (32, 64, 64), 3, (1, 1, 1))
     layers["flatten"] = nn.Flatten(1)
-    feature_dim = 64 * (height // 8) * (width // 8)
-    net = Net(nn.Sequential(layers), nn.Linear(feature_dim, num_classes, bias=head_bias))
+    net = Net(nn.Sequential(layers), nn.Linear(flat, num_classes, bias=head_bias))
     init_map(net)
     return net
 
@@ -293,25 +277,11 @@ def femnist_cnn(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBi
     return net
 
 
-def _lenet_body(channels: int, flat: int, padding: int) -> nn.Sequential:
-    """Make LeNet-5's body [B, K, H, W] -> [B, 84].
-
-    Layers: conv5 6, ReLU, max-pool, conv5 16, ReLU, max-pool, flatten to `flat`, 120 ReLU, 84 ReLU.
-    """
-    layers: OrderedDict[str, nn.Module] = OrderedDict(
-        conv1=nn.Conv2d(channels, 6, 5, padding=padding),
-        relu1=nn.ReLU(),
-        pool1=nn.MaxPool2d(2),
-        conv2=nn.Conv2d(6, 16, 5),
-        relu2=nn.ReLU(),
-        pool2=nn.MaxPool2d(2),
-        flatten=nn.Flatten(1),
-        fc1=nn.Linear(flat, 120),
-        relu3=nn.ReLU(),
-        fc2=nn.Linear(120, 84),
-        relu4=nn.ReLU(),
-    )
-    return nn.Sequential(layers)
+def _lenet_body(in_shape: tuple[int, int, int], padding: int) -> nn.Sequential:
+    """Make LeNet-5's body [B, K, H, W] -> [B, 84], whose first convolution is padded."""
+    layers, flat = convolved(in_shape, (6, 16), 5, (padding, 0))
+    ends = {"fc1": nn.Linear(flat, 120), "relu3": nn.ReLU(), "fc2": nn.Linear(120, 84), "relu4": nn.ReLU()}
+    return nn.Sequential(OrderedDict(**layers, flatten=nn.Flatten(1), **ends))
 
 
 # The small networks of public benchmarks: a linear model, and three CNNs with one hidden layer.
@@ -503,14 +473,8 @@ def _two_convolutions(
     in_shape: tuple[int, int, int], num_classes: int, head_bias: bool, conv_pad: int, pool_pad: int
 ) -> Net:
     """Make conv5 32, ReLU, max-pool, conv5 64, ReLU, max-pool, flatten, 512 ReLU and the head."""
-    layers: OrderedDict[str, nn.Module] = OrderedDict()
-    sides = list(in_shape[1:])
-    for i, (k_in, k_out) in enumerate(((in_shape[0], 32), (32, 64)), start=1):
-        layers[f"conv{i}"] = nn.Conv2d(k_in, k_out, 5, padding=conv_pad)
-        layers[f"relu{i}"] = nn.ReLU()
-        layers[f"pool{i}"] = nn.MaxPool2d(2, padding=pool_pad)
-        sides = [(side + 2 * conv_pad - 4 + 2 * pool_pad) // 2 for side in sides]
+    layers, flat = convolved(in_shape, (32, 64), 5, (conv_pad, conv_pad), pool_pad)
     layers["flatten"] = nn.Flatten(1)
-    layers["fc1"] = nn.Linear(64 * math.prod(sides), HIDDEN)
+    layers["fc1"] = nn.Linear(flat, HIDDEN)
     layers["relu3"] = nn.ReLU()
     return Net(nn.Sequential(layers), nn.Linear(HIDDEN, num_classes, bias=head_bias))

@@ -25,7 +25,7 @@ from raffed.models.catalogue import (
     NormPlace,
     ProjectionHidden,
 )
-from raffed.models.net import Net, check_side, init_map, with_norm, with_projection
+from raffed.models.net import Net, check_side, convolved, init_map, with_norm, with_projection
 
 
 @checked
@@ -183,18 +183,9 @@ def cnn5(
     Raises:
         UsageError: The network does not take images of this shape.
     """
-    first, second = channels
     check_side("cnn5", in_shape, 16)
-    left_h, left_w = (((side - 4) // 2 - 4) // 2 for side in in_shape[1:])
-    layers: OrderedDict[str, nn.Module] = OrderedDict(
-        conv1=nn.Conv2d(in_shape[0], first, 5),
-        relu1=nn.ReLU(),
-        pool1=nn.MaxPool2d(2),
-        conv2=nn.Conv2d(first, second, 5),
-        relu2=nn.ReLU(),
-        pool2=nn.MaxPool2d(2),
-    )
-    return _projected(layers, second * left_h * left_w, hidden, projection, num_classes, head_bias)
+    layers, flat = convolved(in_shape, channels, 5)
+    return _projected(layers, flat, hidden, projection, num_classes, head_bias)
 
 
 @checked

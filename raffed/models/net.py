@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -144,6 +146,32 @@ def check_side(name: str, in_shape: tuple[int, int, int], least: int) -> None:
     """Refuse images of which a side has fewer than `least` pixels."""
     if min(in_shape[1:]) < least:
         raise refuse_shape(name, in_shape, f"KxHxW with H and W of at least {least}")
+
+
+def convolved(
+    in_shape: Sequence[int],
+    widths: Sequence[int],
+    side: int,
+    paddings: Sequence[int] = (0, 0),
+    pool_padding: int = 0,
+) -> tuple[OrderedDict[str, nn.Module], int]:
+    """Return convolutions, each before ReLU and a 2x2 max-pool, and how many numbers they make of an image.
+
+    Args:
+        in_shape: Channels, height and width of the image.
+        widths: Channels that each convolution makes.
+        side: Side of the convolutions.
+        paddings: Padding of each convolution.
+        pool_padding: Padding of each max-pool.
+    """
+    layers: OrderedDict[str, nn.Module] = OrderedDict()
+    channels, *sides = in_shape
+    for i, (width, padding) in enumerate(zip(widths, paddings, strict=True), start=1):
+        layers[f"conv{i}"] = nn.Conv2d(channels, width, side, padding=padding)
+        layers[f"relu{i}"] = nn.ReLU()
+        layers[f"pool{i}"] = nn.MaxPool2d(2, padding=pool_padding)
+        channels, sides = width, [(one + 2 * (padding + pool_padding) - side + 1) // 2 for one in sides]
+    return layers, channels * math.prod(sides)
 
 
 def init_map(net: nn.Module) -> None:
