@@ -18,6 +18,7 @@ from raffed.config.validation import Choices, Doc, Range
 from raffed.data.files import IntArray
 from raffed.data.label_splits import Alpha, Clients, Count
 from raffed.data.partition_file import Partition
+from raffed.data.schemes import cut_evenly
 from raffed.data.split import ClassesEach, LabelPool, Split, unused
 from raffed.errors import UsageError, check_range
 
@@ -205,18 +206,8 @@ class LabelCount(ClassesEach, _InPublishedOrder):
 
     def drawn(self, labels: IntArray, classes: int, draws: Draws) -> list[IntArray]:
         owned = drawn_classes(self.clients, self.classes, classes, draws)
-        parts: list[list[IntArray]] = [[] for _ in owned]
-        for label in range(classes):
-            order = draws.shuffled(_of_class(labels, label))
-            owners = [client for client, own in enumerate(owned) if label in own]
-            if 0 < len(order) < len(owners):
-                raise UsageError(
-                    f"class {label} has {len(order)} samples for {len(owners)} owners; use fewer clients"
-                )
-            if owners:
-                for owner, piece in zip(owners, np.array_split(order, len(owners)), strict=True):
-                    parts[owner].append(piece)
-        return [np.concatenate(own) for own in parts]
+        orders = [draws.shuffled(_of_class(labels, label)) for label in range(classes)]
+        return cut_evenly(orders, owned, absent=True)
 
 
 @dataclass(frozen=True)

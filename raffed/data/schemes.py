@@ -187,14 +187,24 @@ def by_class_lists(
         UsageError: A class has fewer samples than owners, so that a client would miss a class that it should
             own.
     """
+    return cut_evenly(shuffled_classes(labels, num_classes, seed, purpose), lists)
+
+
+def cut_evenly(
+    classes: Sequence[IntArray], lists: Sequence[Sequence[int]], absent: bool = False
+) -> list[IntArray]:
+    """Do what `by_class_lists` does with classes that are shuffled already.
+
+    A class may have no owner and, if `absent`, no sample.
+    """
     parts: list[list[IntArray]] = [[] for _ in lists]
-    for label, indices in enumerate(shuffled_classes(labels, num_classes, seed, purpose)):
+    for label, indices in enumerate(classes):
         owners = [client for client, own in enumerate(lists) if label in own]
-        if len(indices) < len(owners):
+        if len(indices) < len(owners) and (len(indices) or not absent):
             raise UsageError(
                 f"class {label} has {len(indices)} samples for {len(owners)} owners; use fewer clients"
             )
-        for owner, part in zip(owners, np.array_split(indices, len(owners)), strict=True):
+        for owner, part in zip(owners, np.array_split(indices, len(owners) or 1), strict=False):
             parts[owner].append(part)
     return [np.concatenate(own) for own in parts]
 
