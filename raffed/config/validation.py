@@ -99,6 +99,9 @@ class Length:
     low: int
     high: int | None = None
 
+    def __contains__(self, count: int) -> bool:
+        return self.low <= count and (self.high is None or count <= self.high)
+
     def __str__(self) -> str:
         if self.high is None:
             return f"{self.low} or more"

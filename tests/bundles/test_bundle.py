@@ -103,7 +103,7 @@ def test_a_source_that_has_changed_since_the_run_is_refused_in_one_line(lab: Pat
 def test_unfinished_damaged_or_taken_is_refused(run_folder: Path, archive: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="exists already"):
         raffed.bundle(run_folder, archive)
-    with pytest.raises(UsageError, match="no such folder"):
+    with pytest.raises(UsageError, match="No such file or directory"):
         raffed.bundle(run_folder, tmp_path / "none" / "a.zip")
     with pytest.raises(RunFolderError):
         raffed.bundle(tmp_path, tmp_path / "a.zip")
