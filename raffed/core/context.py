@@ -17,7 +17,7 @@ from typing_extensions import TypeVar
 
 from raffed.core import seeds
 from raffed.core.losses import Criterion, cross_entropy
-from raffed.core.messages import Wire
+from raffed.core.messages import Upload, Wire
 from raffed.core.params import Params, Record, State
 
 NOTHING = Params({})
@@ -252,6 +252,11 @@ class ServerContext:
     public: Tensor | None = None
     labelled: tuple[Tensor, Tensor] | None = None
     sent_b: Params = NOTHING
+
+    @property
+    def uploads(self) -> list[Upload]:
+        """All uploads in client order, if the server's rule needs them (`ServerRule.each`)."""
+        return [one for one in self.received["server"].each if isinstance(one, Upload)]
 
 
 @dataclass(frozen=True)

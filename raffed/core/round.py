@@ -415,8 +415,7 @@ def server_round(
             "them for all clients or for none"
         )
     if m.mean.rule is not None:
-        points = [one for one in uploads.each if isinstance(one, Upload)]
-        mean_w, mean_b = robust_mean(m.mean, points, s, mean_w, mean_b)
+        mean_w, mean_b = robust_mean(m.mean, k.uploads, s, mean_w, mean_b)
         k = replace(k, b=mean_b)
     slots: dict[str, Wire | Private | None] = {slot: s.slots.get(slot) for slot, _ in m.ingredients()}
     for slot, one in m.hooks["server_step"].items():

@@ -89,8 +89,7 @@ class ClassWiseMean(ServerRule[Mixtures | None]):
     def step(
         self, own: Mixtures | None, w: Params, mean: Params, k: ServerContext
     ) -> tuple[Mixtures, Params]:
-        got = k.received["server"]
-        sent = [one for one in got.each if isinstance(one, Upload)]
+        sent, clients = k.uploads, k.received["server"].clients
         shares = torch.stack([shares_of(one) for one in sent])
         p = torch.tensor(Mean().weights([one.n or 0 for one in sent]), dtype=torch.float64)
         q, everyone, statistics = class_weights(p, shares), k.spec.everyone, None
@@ -98,8 +97,8 @@ class ClassWiseMean(ServerRule[Mixtures | None]):
             statistics = class_models([one.b for one in sent], q, k.b, own.statistics if own else None)
         return Mixtures(
             class_models([self._part(one.w) for one in sent], q, self._part(mean), own.rows if own else None),
-            with_rows(own.shares if own else None, everyone, got.clients, shares.unbind()),
-            with_rows(own.known if own else None, everyone, got.clients, [torch.tensor(True)] * len(sent)),
+            with_rows(own.shares if own else None, everyone, clients, shares.unbind()),
+            with_rows(own.known if own else None, everyone, clients, [torch.tensor(True)] * len(sent)),
             statistics,
             self.part,
         ), mean

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from raffed import Mean, Method, Mixtures, Params, ServerRule, Upload
+from raffed import Mean, Method, Mixtures, Params, ServerRule
 from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.addressed import with_rows
 from raffed.core.context import ServerContext, Spec
@@ -35,13 +35,12 @@ class MixedUploads(ServerRule[Mixtures | None]):
     def step(
         self, own: Mixtures | None, w: Params, mean: Params, k: ServerContext
     ) -> tuple[Mixtures, Params]:
-        got, everyone = k.received["server"], k.spec.everyone
-        sent = [one for one in got.each if isinstance(one, Upload)]
-        rows = with_rows(own.rows if own else None, everyone, got.clients, [one.w.flat for one in sent])
+        sent, clients, everyone = k.uploads, k.received["server"].clients, k.spec.everyone
+        rows = with_rows(own.rows if own else None, everyone, clients, [one.w.flat for one in sent])
         statistics = with_rows(
-            own.statistics if own else None, everyone, got.clients, [one.b.flat for one in sent]
+            own.statistics if own else None, everyone, clients, [one.b.flat for one in sent]
         )
-        known = with_rows(own.known if own else None, everyone, got.clients, [torch.tensor(True)] * len(sent))
+        known = with_rows(own.known if own else None, everyone, clients, [torch.tensor(True)] * len(sent))
         shares = torch.zeros(everyone, everyone, dtype=torch.float64)
         shares[known.nonzero(), known] = self.shares(rows[known])
         return Mixtures(rows, shares, known, statistics if len(k.b) else None), mean

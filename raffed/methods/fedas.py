@@ -14,7 +14,7 @@ from raffed.core.aggregation.exact_sums import PointSum, plain_sum
 from raffed.core.context import Context, Forward, ServerContext
 from raffed.core.ingredients import Opening
 from raffed.core.losses import one_hot
-from raffed.core.messages import Private, Upload, Wire
+from raffed.core.messages import Private, Wire
 from raffed.core.parts import in_part
 from raffed.methods.common import class_sums
 
@@ -113,7 +113,7 @@ class FisherMean(ServerRule[None]):
     each: ClassVar[bool] = True
 
     def step(self, own: None, w: Params, mean: Params, k: ServerContext) -> tuple[None, Params]:
-        uploads = [one for one in k.received["server"].each if isinstance(one, Upload)]
+        uploads = k.uploads
         told = [one.slots["message"] for one in uploads]
         shares = fisher_shares([float(one.trace) for one in told if isinstance(one, Fisher)])
         found = PointSum()

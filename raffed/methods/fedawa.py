@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from raffed import Context, Ingredient, Mean, Method, Params, Private, ServerContext, ServerRule, Upload, Wire
+from raffed import Mean, Method, Params, Private, ServerContext, ServerRule
 from raffed.config.validation import Doc, Range, Strength, checked
 
 Distance = Literal["cosine", "square"]
@@ -16,19 +16,6 @@ MeanWith = Literal["before", "after"]
 Optimizer = Literal["adam", "sgd"]
 BETA1, BETA2, EPSILON = 0.5, 0.999, 1e-8  # of Adam, as in the official code
 MOMENTUM, DECAY = 0.9, 5e-4  # of its SGD
-
-
-class Sender(Wire):
-    """The number of the client that an upload is of."""
-
-    client: int
-
-
-class Signed(Ingredient[None, Sender]):
-    """Tells the server's rule which client an upload is of."""
-
-    def finish(self, k: Context) -> tuple[None, Sender]:
-        return None, Sender(k.client)
 
 
 class Learned(Private):
@@ -60,8 +47,7 @@ class AdaptiveWeights(ServerRule[Learned]):
         return Learned(torch.zeros(0, dtype=torch.float64))
 
     def step(self, own: Learned, w: Params, mean: Params, k: ServerContext) -> tuple[Learned, Params]:
-        uploads = [one for one in k.received["server"].each if isinstance(one, Upload)]
-        who = torch.tensor([one.client for one in k.received["message"].each if isinstance(one, Sender)])
+        uploads, who = k.uploads, torch.tensor(k.received["server"].clients)
         everybody = torch.zeros(k.spec.num_clients + len(k.spec.unseen), dtype=torch.float64)
         moved = own.moved if len(own.moved) else everybody
         shares = torch.tensor([one.n or 0 for one in uploads], dtype=torch.float64) / k.spec.samples
@@ -146,8 +132,7 @@ def fedawa(
 
     Equation:
         π = softmax(T); T takes `server_epochs` steps on Σ π_k (1 − cos(w^t, w_k)) + Σ π_k ‖Δ_k − Σ_j π_j
-        Δ_j‖; w^{t+1} = Σ π_k w_k (`AdaptiveWeights`). The server needs every upload, and beside it the number
-        of its client.
+        Δ_j‖; w^{t+1} = Σ π_k w_k (`AdaptiveWeights`). The server needs every upload.
 
     Source:
         Shi, Zhao, Zhang, Zhou, Guo & Chang, CVPR 2025, arXiv 2503.15842, and the official code
@@ -166,4 +151,4 @@ def fedawa(
     if not server_epochs:
         return Method("FedAWA")
     rule = AdaptiveWeights(rate, server_epochs, optimizer, distance, start, mean_with)
-    return Method("FedAWA", message=Signed(), mean=Mean(fixed=True), server=rule)  # T starts at n_k
+    return Method("FedAWA", mean=Mean(fixed=True), server=rule)  # T starts at n_k

@@ -54,7 +54,7 @@ class EnsembleDistillation(ServerRule[None]):
             return None, mean
         assert k.net is not None
         assert k.public is not None
-        uploads = [one for one in k.received["server"].each if isinstance(one, Upload)]
+        uploads = k.uploads
         with torch.no_grad():
             z = sum(
                 (k.net(State(one.w, one.b), k.public)[0] for one in uploads[1:]),

@@ -132,7 +132,7 @@ class TchebycheffSet(ServerRule[ClusterBank | None]):
     def step(
         self, own: ClusterBank | None, w: Params, mean: Params, k: ServerContext
     ) -> tuple[ClusterBank, Params]:
-        old, sent, weights = held_models(own, w, self.count, 0, k), uploads_of(k), self._weights(k)
+        old, sent, weights = held_models(own, w, self.count, 0, k), k.uploads, self._weights(k)
         new = []
         for number, before in enumerate(old):
             models = [model_of(one, number) for one in sent]
@@ -143,13 +143,13 @@ class TchebycheffSet(ServerRule[ClusterBank | None]):
         return bank_of(new), new[0].w
 
     def statistics(self, b: Params, mean: Params, k: ServerContext) -> Params:
-        return moved_by(self._weights(k)[:, 0], [one.b for one in uploads_of(k)], b)
+        return moved_by(self._weights(k)[:, 0], [one.b for one in k.uploads], b)
 
     def extra_broadcast(self, own: ClusterBank | None) -> dict[str, Wire]:
         return {} if own is None else {"solver": own.models}
 
     def _weights(self, k: ServerContext) -> Tensor:
-        sent = uploads_of(k)
+        sent = k.uploads
         losses = torch.stack([told_by(one).losses for one in sent]).double()
         if sent[0].n is not None:  # the code's loss_weight = "samples"
             losses = losses * torch.tensor([one.n or 0 for one in sent], dtype=torch.float64)[:, None]
@@ -161,10 +161,6 @@ def told_by(upload: Upload) -> FewTrained:
     told = upload.slots["personal"]
     assert isinstance(told, FewTrained)
     return told
-
-
-def uploads_of(k: ServerContext) -> list[Upload]:
-    return [one for one in k.received["server"].each if isinstance(one, Upload)]
 
 
 def model_of(upload: Upload, number: int) -> ClusterModel:

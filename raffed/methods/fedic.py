@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from raffed import Method, Params, Private, ServerContext, ServerData, ServerRule, State, Upload
+from raffed import Method, Params, Private, ServerContext, ServerData, ServerRule, State
 from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core import seeds
 from raffed.core.losses import cross_entropy
@@ -90,7 +90,7 @@ class CalibratedDistillation(ServerRule[Calibration]):
         assert k.public is not None
         (x, y), public = k.labelled, k.public
         draws = seeds.generator(k.run_seed, "server", k.round)
-        models = [State(one.w, one.b) for one in k.received["server"].each if isinstance(one, Upload)]
+        models = [State(one.w, one.b) for one in k.uploads]
         on_a, on_u = seen(models, x, k), seen(models, public, k)
 
         def supervised(live: Params) -> Tensor:

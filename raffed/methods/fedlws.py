@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 import torch
 
-from raffed import Method, Params, ServerContext, ServerRule, Upload
+from raffed import Method, Params, ServerContext, ServerRule
 from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.errors import UsageError
 
@@ -32,7 +32,7 @@ class LayerwiseShrinking(ServerRule[None]):
     each: ClassVar[bool] = True
 
     def step(self, own: None, w: Params, mean: Params, k: ServerContext) -> tuple[None, Params]:
-        uploads = [one.w for one in k.received["server"].each if isinstance(one, Upload)]
+        uploads = [one.w for one in k.uploads]
         made: dict[str, torch.Tensor] = {}
         for names in layers_of(w.names, self.layers):
             factor = self.factor(flat(w, names), flat(mean, names), [flat(one, names) for one in uploads])

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor
 
-from raffed import Context, Ingredient, Method, Mixtures, Params, Pass, ServerRule, Upload, Wire
+from raffed import Context, Ingredient, Method, Mixtures, Params, Pass, ServerRule, Wire
 from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.addressed import mixture, with_rows
 from raffed.core.context import ServerContext, Spec
@@ -58,16 +58,15 @@ class CombinedHeads(ServerRule[Mixtures | None]):
     def step(
         self, own: Mixtures | None, w: Params, mean: Params, k: ServerContext
     ) -> tuple[Mixtures, Params]:
-        got, everyone = k.received["server"], k.spec.everyone
-        sent = [one for one in got.each if isinstance(one, Upload)]
+        sent, clients, everyone = k.uploads, k.received["server"].clients, k.spec.everyone
         told = [one.slots["message"] for one in sent]
         variance = torch.stack([one.variance for one in told if isinstance(one, HeadStatistics)])
         means = torch.stack([one.means.flatten() for one in told if isinstance(one, HeadStatistics)])
         heads = [head_of(one.w) for one in sent]
         alpha = head_shares(variance.double(), means.double(), self.floor)
         combined = [mixture(heads, row.tolist(), heads[0]).flat for row in alpha]
-        rows = with_rows(own.rows if own else None, everyone, got.clients, combined)
-        known = with_rows(own.known if own else None, everyone, got.clients, [torch.tensor(True)] * len(sent))
+        rows = with_rows(own.rows if own else None, everyone, clients, combined)
+        known = with_rows(own.known if own else None, everyone, clients, [torch.tensor(True)] * len(sent))
         return Mixtures(rows, torch.eye(everyone, dtype=torch.float64), known, None, "head"), mean
 
 

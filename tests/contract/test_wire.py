@@ -103,7 +103,7 @@ TRAFFIC: dict[str, tuple[int, int, int, int]] = {
     "fedmmd": (P + B, P + B + 1, 0, 0),
     "fedgamma": (2 * P + B, 2 * P + B, P, P),
     "fedacg": (P + B, P + B, 0, 0),
-    "fedawa": (P + B, P + B + 2, 0, 0),  # n_k and the client's number
+    "fedawa": (P + B, P + B + 1, 0, 0),  # n_k
     "fedcm": (2 * P + B, P + B + 1, 0, P),  # m down, Σ_j η_j up
     "fedlws": (P + B, P + B + 1, 0, 0),
     "fedwmsam": (3 * P + B + 1, P + B + 2, P, 2 * P + 1),  # m, c and α down, two numbers up, c_k kept

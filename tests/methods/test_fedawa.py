@@ -12,7 +12,7 @@ from raffed.core.context import Received, Spec
 from raffed.core.messages import Upload
 from raffed.core.params import Params
 from raffed.methods.fedavg import fedavg
-from raffed.methods.fedawa import AdaptiveWeights, Learned, Sender, fedawa, gram, slope
+from raffed.methods.fedawa import AdaptiveWeights, Learned, fedawa, gram, slope
 from tests.laws.test_equalities import SETTINGS
 from tests.tiny import CLASSES, SIZES, WIDTH, Tiny, network, same_bits, server_context
 
@@ -32,10 +32,7 @@ def step(
 ) -> tuple[Tensor, Tensor]:
     """How far T of each of four clients has moved [4], and w^{t+1}, of uploads to w^t = (3, 4)."""
     uploads = tuple(Upload(n, point(row), Params({}), {}) for n, row in zip(samples, rows, strict=True))
-    received = {
-        "server": Received(len(uploads), each=uploads),
-        "message": Received(len(uploads), each=tuple(map(Sender, clients))),
-    }
+    received = {"server": Received(len(uploads), each=uploads, clients=tuple(clients))}
     k = server_context(received=received, spec=Spec(CLASSES, WIDTH, 4, 4, samples=35))
     w = point(W)
     own, made = rule.step(own or rule.init(w), w, w, k)
