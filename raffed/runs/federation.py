@@ -358,7 +358,11 @@ class RoundLoop:
             made += self._own.rows(done, scores, reports) + self._own.of_method(done, numbers, reports)
             made += self._schedule.further_rows(scoring, done)
             made += now.accountant.rows(done)
-            survey = self._survey() if self._surveys else None
+            survey = (
+                ClientSurvey(self.setup, self.runtime, self._network.initial, self.spec.norms)
+                if self._surveys
+                else None
+            )
             if plan.surveyed and survey is not None:
                 made += survey.rows(now.server, now.versions, training.order, whole)
         now.validation.add(done, made, now.server)
@@ -384,9 +388,6 @@ class RoundLoop:
             metrics=self._own.means(rows),
             profile=self._watch.lap(),
         )
-
-    def _survey(self) -> ClientSurvey:
-        return ClientSurvey(self.setup, self.runtime, self._network.initial, self.spec.norms)
 
 
 # Execute the rounds of a run on a backend, and record how they end.

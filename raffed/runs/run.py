@@ -95,16 +95,6 @@ def check_names(config: RunConfig) -> None:
         )
 
 
-def check_here(config: RunConfig) -> None:
-    """Check the names, and that this process computes the bits that the run asks for.
-
-    Raises:
-        UsageError: A name does not exist, or the process is set up for other bits.
-    """
-    check_set(config.numerics.bits)
-    check_names(config)
-
-
 def check_space(method: str, axes: Collection[str]) -> None:
     """Check that a method has something to search: a file of tune_spaces, or an axis of --grid of its own."""
     info = method_info(method)
@@ -252,7 +242,8 @@ def run_events(
     If the generator is closed before its end, the run is recorded as stopped and can be resumed. `stop`
     and `begun` are those of `run`.
     """
-    check_here(config)
+    check_set(config.numerics.bits)
+    check_names(config)
     check_tree(path)
     check_unused(path)
     if not resumed and path.exists():
@@ -375,7 +366,8 @@ def iterate(config: RunConfig, out: Path | str | None = None) -> Generator[Round
         ...     if (event.accuracy or 0) > 0.9:
         ...         break
     """
-    check_here(config)
+    check_set(config.numerics.bits)
+    check_names(config)
     return _rounds(config, out)
 
 
