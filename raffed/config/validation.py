@@ -107,9 +107,6 @@ class Length:
             return f"{self.low} or more"
         return f"{self.low}" if self.low == self.high else f"{self.low} to {self.high}"
 
-    def __contains__(self, count: int) -> bool:
-        return self.low <= count and (self.high is None or count <= self.high)
-
     def __get_pydantic_core_schema__(self, kind: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         from pydantic import Field
 

@@ -19,7 +19,7 @@ from raffed.budget import free_memory
 from raffed.config.run import RunConfig
 from raffed.data.catalogue import DATASETS
 from raffed.errors import RaffedError, UsageError
-from raffed.runtime.machine import bf16_gain, bf16_in_hardware, usable_cores
+from raffed.runtime.machine import usable_cores
 from raffed.runtime.placement import ACTOR_BYTES
 
 LIBRARIES = (
@@ -56,13 +56,8 @@ def examine(data_root: str | None = None, ray: bool = False, address: str | None
     """
     yield _python()
     yield from _libraries()
-    torch_works = _arithmetic()
-    yield torch_works
+    yield _arithmetic()
     yield from _machine()
-    if torch_works.state == "ok":
-        yield _bf16()
-        yield from _own_kernels()
-        yield _convolutions()
     yield from _gpus()
     yield from _data(data_root)
     if ray:
@@ -126,39 +121,6 @@ def _arithmetic() -> Finding:
             "torch computes", f"64³ = {value}", "broken", "this torch gives wrong sums on this processor"
         )
     return Finding("torch computes", f"yes, with torchvision {torchvision.__version__}")
-
-
-def _bf16() -> Finding:
-    gain, without = bf16_gain(), ", without instructions for it" if bf16_in_hardware() is False else ""
-    found = f"{gain:.1f} times as fast as fp32 in a product{without}"
-    return Finding(
-        "bf16 on the CPU", found, *(("note", "leave --precision at fp32 here") if gain < 1.0 else ())
-    )
-
-
-def _own_kernels() -> Iterator[Finding]:
-    """Report whether the compiled max-pool is used. It affects the speed only; the bits are the same."""
-    from raffed.core.kernels import maxpool
-
-    if maxpool.built:
-        yield Finding("max-pools", "by raffed's own kernel")
-    else:
-        advice = "with a C compiler, pip install --force-reinstall --no-deps raffed is faster"
-        yield Finding("max-pools", "by torch", "note", advice)
-
-
-def _convolutions() -> Finding:
-    """Report whether a run can have compiled convolutions, which have bits of their own."""
-    from raffed.core.kernels import convolution
-
-    if convolution.built:
-        return Finding("compiled convolutions", "can be had (--convolutions compiled)")
-    return Finding(
-        "compiled convolutions",
-        "cannot be had",
-        "note",
-        "with a C compiler and AVX2, pip install --force-reinstall --no-deps raffed brings them",
-    )
 
 
 def _machine() -> Iterator[Finding]:

@@ -22,8 +22,8 @@ from raffed.core.training.overrides import override_line
 from raffed.errors import RaffedError, RunFolderError
 from raffed.federation.selection import needs_losses
 from raffed.own.user_code import user_errors
-from raffed.results.lock import held, this_process
-from raffed.results.origin import command_line, work_for
+from raffed.results.lock import held
+from raffed.results.origin import work_for
 from raffed.results.runfile import RUN_FILE
 from raffed.runs.aggregation import CleanScore, RoundAggregator, ServerDevice
 from raffed.runs.best_model import Validation
@@ -408,11 +408,6 @@ class Asker(NamedTuple):
 
     process: str
     command: str
-
-
-def this_asker() -> Asker:
-    """Return this process as one that asks another one to conduct a run."""
-    return Asker(this_process(), command_line())
 
 
 def conduct(

@@ -22,7 +22,8 @@ from raffed.methods import method_info
 from raffed.methods.authors import is_authors
 from raffed.models import MODELS, model_name
 from raffed.results.files import check_tree
-from raffed.results.lock import check_unused, held
+from raffed.results.lock import check_unused, held, this_process
+from raffed.results.origin import command_line
 from raffed.results.runfile import RUN_FILE, read_run, write_json
 from raffed.results.segments import said_in, warn_anew
 from raffed.results.storage import is_url, local_folder, mirrored
@@ -41,30 +42,23 @@ PRUNED = "pruned: the search ended this trial early"
 LAST_WORD = 5.0  # seconds in which a driver that was ended releases the folder
 
 
-def mark_interrupted(path: Path) -> None:
+def mark_stopped(path: Path, *, pruned: bool = False) -> None:
     """Record in run.json that a run was ended from outside, if its driver can no longer do so.
 
-    Nothing is written if another command holds the folder.
-    """
-    if not (path / RUN_FILE).exists():
-        return
-    with contextlib.suppress(RunFolderError, OSError), held(path, patience=LAST_WORD):
-        about = read_run(path)
-        if about.get("state") == "running":
-            write_json(path / RUN_FILE, {**about, "state": "stopped", "error": "interrupted"})
-
-
-def mark_pruned(path: Path) -> None:
-    """Record in run.json that a search ended a run on purpose. What interrupted its process is not an error.
-
     Nothing is written if another command holds the folder, or if the run came to its end.
+
+    Args:
+        path: The run's folder.
+        pruned: Whether a search ended it on purpose. Then what interrupted its process is not an error.
     """
     if not (path / RUN_FILE).exists():
         return
     with contextlib.suppress(RunFolderError, OSError), held(path, patience=LAST_WORD):
         about = read_run(path)
-        if about.get("state") != "finished":
-            write_json(path / RUN_FILE, {**about, "state": "stopped", "error": PRUNED})
+        state = about.get("state")
+        if state == "running" or (pruned and state != "finished"):
+            error = PRUNED if pruned else "interrupted"
+            write_json(path / RUN_FILE, {**about, "state": "stopped", "error": error})
 
 
 # Checks of names and spellings that need neither torch nor Ray, and so take a fraction of a second.
@@ -322,16 +316,16 @@ def _on_ray(
             setup = ready()  # torch and the data load while Ray starts
             session.wait()
             from raffed.runs.checkpoint import CLIENT_STATES
-            from raffed.runs.federation import conduct, this_asker
+            from raffed.runs.federation import Asker, conduct
             from raffed.runtime.ray.launch import launched
 
-            conducted = partial(conduct, asker=this_asker())
+            conducted = partial(conduct, asker=Asker(this_process(), command_line()))
             yield from launched(setup, path, path / CLIENT_STATES, resumed, conducted, stop)
     except (KeyboardInterrupt, GeneratorExit, RayLostError):
-        mark_interrupted(path)  # after Ray has ended, because its driver holds the folder
+        mark_stopped(path)  # after Ray has ended, because its driver holds the folder
         raise
     if stop():
-        mark_interrupted(path)
+        mark_stopped(path)
 
 
 def _never() -> bool:

@@ -97,34 +97,22 @@ def begin_bits(numerics: Numerics) -> None:
         return
     import torch
 
-    _check_loaded(torch.backends.cpu.get_cpu_capability())
-    _check_libraries(has_both_libraries())
-    from raffed.core.kernels.portable import has_openblas, use_exact_roots, use_portable_products
-
-    _check_numpy(has_openblas())
-    use_exact_roots()
-    use_portable_products()
-
-
-def _check_loaded(vectors: str) -> None:
-    if vectors != "AVX2":
+    if (vectors := torch.backends.cpu.get_cpu_capability()) != "AVX2":
         raise UsageError(
             f"numerics.bits = 'portable': torch uses {vectors} in this process and not AVX2: it was loaded "
             "before raffed.portable() was called; call that first"
         )
-
-
-def _check_libraries(complete: bool) -> None:
-    if not complete:
+    if not has_both_libraries():
         raise UsageError(
             "numerics.bits = 'portable' is the arithmetic of MKL and oneDNN, and this torch was built "
             "without one of them; install torch from its own package index or PyPI, or leave out --numerics"
         )
+    from raffed.core.kernels.portable import has_openblas, use_exact_roots, use_portable_products
 
-
-def _check_numpy(openblas: bool) -> None:
-    if not openblas:
+    if not has_openblas():
         raise UsageError(
             "numerics.bits = 'portable' multiplies by the OpenBLAS of NumPy's own packages, and this NumPy "
             "was built with another library; install NumPy from PyPI, or leave out --numerics"
         )
+    use_exact_roots()
+    use_portable_products()

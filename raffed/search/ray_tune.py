@@ -22,7 +22,7 @@ from raffed.config.validation import Json
 from raffed.errors import RaffedError, UsageError
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.sweep_file import FINALS, TRIALS, FinalRecord, MethodRecord
-from raffed.runs.run import mark_pruned
+from raffed.runs.run import mark_stopped
 from raffed.runtime.ray.nodes import check_shared, versions_to_send
 from raffed.runtime.run_method import code_of
 from raffed.scratch import scratch_folder
@@ -159,7 +159,7 @@ def _record_outcome(folder: SweepFolder, method: str, errors: Mapping[str, str])
         where = folder.trial(method, known.settings)
         trials.append(read_trial(folder.request, where, known, errors.get(known.name)))
         if trials[-1].state == PRUNED:
-            mark_pruned(where)
+            mark_stopped(where, pruned=True)
     folder.note(method, outcome(trials))
 
 

@@ -25,7 +25,7 @@ from raffed.results import lock
 from raffed.results.runfile import read_run, write_json
 from raffed.results.sweep_file import read_sweep
 from raffed.results.writer import read_metrics
-from raffed.runs.run import mark_interrupted
+from raffed.runs.run import mark_stopped
 from raffed.runtime.ray.session import RaySession
 from raffed.runtime.serial import SerialBackend
 from raffed.search import ray_tune
@@ -262,9 +262,9 @@ def test_a_command_that_is_interrupted_says_nothing_of_the_run_of_another(tmp_pa
     run.mkdir()
     write_json(run / "run.json", FEWEST)
     with lock.held(run):
-        mark_interrupted(run)
+        mark_stopped(run)
     assert read_run(run)["state"] == "running"
-    mark_interrupted(run)
+    mark_stopped(run)
     assert read_run(run)["state"] == "stopped"
 
 

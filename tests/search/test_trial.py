@@ -25,7 +25,7 @@ from raffed.errors import RunFolderError, UsageError
 from raffed.results.runfile import RUN_FILE, SWEEP_FILE, read_run, write_json
 from raffed.results.sweep_file import read_sweep
 from raffed.runs.folder import run_config
-from raffed.runs.run import mark_pruned
+from raffed.runs.run import mark_stopped
 from raffed.search import trainable
 from raffed.search.folder import SweepFolder
 from raffed.search.ledger import Halving, at_rungs, first_rung, known_trials, optuna_search, shown
@@ -104,7 +104,7 @@ def test_a_trial_that_the_search_ended_says_so_and_a_finished_one_stays_finished
         ({"state": "finished"}, ("finished", None)),
     ):
         write_json(tmp_path / "run" / RUN_FILE, {**finished, **before})
-        mark_pruned(tmp_path / "run")
+        mark_stopped(tmp_path / "run", pruned=True)
         found = read_run(tmp_path / "run")
         assert (found["state"], found.get("error")) == after
 
