@@ -192,11 +192,6 @@ class CleanScore:
 # What the server makes of uploads whose clients began with models of different ages (config/clock.py).
 
 
-def is_plain_mean(plan: RoundPlan, clock: Clock) -> bool:
-    """Return whether the weights of a round are those of a mean, with nothing stale."""
-    return all(start == plan.number for start in plan.starts) and clock.mixing * clock.discount(0) == 1.0
-
-
 def completed(
     sums: tuple[Params, Params],
     server: ServerState,
@@ -219,7 +214,8 @@ def completed(
         past: Number → the server's state of that time, for everything stale.
     """
     w, b = sums
-    if is_plain_mean(plan, clock):
+    fresh = all(start == plan.number for start in plan.starts)
+    if fresh and clock.mixing * clock.discount(0) == 1.0:  # the weights are those of a mean
         return w, b
     rest = 1.0 - math.fsum(plan.weights)
     if clock.server == "fedasync":

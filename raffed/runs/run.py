@@ -180,48 +180,29 @@ def resume(
     Example:
         >>> result = raffed.resume("runs/map")  # doctest: +SKIP
     """
-    with mirrored(path) as folder:
-        return _resumed(
-            folder.absolute(),
-            None if is_url(path) else folder,
-            watch,
-            stop,
-            runtime,
-            begun,
-            accept_changed_code,
-        )
-
-
-def _resumed(
-    path: Path,
-    told: Path | None,
-    watch: RoundWatcher | None,
-    stop: Stop | None,
-    runtime: Placed | None,
-    begun: Begun | None,
-    accept_changed_code: bool,
-) -> RunResult:
     from raffed.runs.code_record import check_code
     from raffed.runs.folder import check_unedited, run_config
     from raffed.runs.integrity import check_finished
 
-    check_tree(path)
-    config = run_config(path)
-    check_unedited(path)
-    about = read_run(path)
-    if about["state"] == "finished":
-        check_finished(path, about)
-        if begun is not None:
-            begun()
-        return result_of(path, told)
-    check_code(path, about, config, accept_changed_code)
-    if runtime is not None:
-        config = replace(config, runtime=runtime)
-    with closing(run_events(config, path, True, stop, begun)) as events:
-        for event in events:
-            if watch is not None:
-                watch(event)
-    return result_there(path, told)
+    with mirrored(path) as folder:
+        here, told = folder.absolute(), None if is_url(path) else folder
+        check_tree(here)
+        config = run_config(here)
+        check_unedited(here)
+        about = read_run(here)
+        if about["state"] == "finished":
+            check_finished(here, about)
+            if begun is not None:
+                begun()
+            return result_of(here, told)
+        check_code(here, about, config, accept_changed_code)
+        if runtime is not None:
+            config = replace(config, runtime=runtime)
+        with closing(run_events(config, here, True, stop, begun)) as events:
+            for event in events:
+                if watch is not None:
+                    watch(event)
+        return result_there(here, told)
 
 
 def run_events(

@@ -37,7 +37,7 @@ class _Kept:
     datasets: dict[Hashable, Dataset] = field(default_factory=dict)
     smaller: dict[Hashable, Dataset] = field(default_factory=dict)
     partitions: dict[Hashable, Partition] = field(default_factory=dict)
-    networks: dict[Hashable, tuple[str, ...]] = field(default_factory=dict)
+    networks: dict[Hashable, Sequence[str]] = field(default_factory=dict)
 
 
 _kept: ContextVar[_Kept | None] = ContextVar("_kept", default=None)
@@ -64,12 +64,6 @@ def _once(among: dict[Hashable, T] | None, key: Hashable, make: Callable[[], T])
     if key not in among:
         among[key] = make()
     return among[key]
-
-
-def network_once(key: Hashable, make: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the names of a network's parameters. Within `read_once` a network is built once."""
-    kept = _kept.get()
-    return _once(None if kept is None else kept.networks, key, make)
 
 
 def part_of(whole: Dataset, data: Data, seed: int) -> Dataset:
@@ -179,13 +173,14 @@ def check_network(
         _check_own(network, shape, classes, dtype)
         return
 
-    def parameters() -> tuple[str, ...]:
+    def parameters() -> Sequence[str]:
         net = network.build(shape, classes, dtype, quick=True)
         begin_from(net, network.initial, network.model.init)
         return tuple(one for one, _ in net.named_parameters())
 
     key = repr(network.model), repr(network.args), shape, classes, dtype
-    _check_passes(network, network_once(key, parameters))
+    kept = _kept.get()  # within `read_once` a network is built once
+    _check_passes(network, _once(None if kept is None else kept.networks, key, parameters))
 
 
 def _check_own(network: NetworkRequest, shape: tuple[int, ...], classes: int, dtype: str) -> None:

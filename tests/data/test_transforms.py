@@ -22,7 +22,7 @@ from raffed.data.transforms import augment, prepare_images, prepare_inputs, tran
 from raffed.errors import UsageError
 from raffed.models.net import Net
 from raffed.runs.federation import conduct
-from raffed.runtime import network_setup
+from raffed.runtime.run_method import NetworkRequest
 from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import Setup, prepare_run
 
@@ -220,7 +220,7 @@ def test_inputs_reach_batches_unchanged(
             one.data = torch.rand(one.shape, generator=draws) - 0.5
         return made
 
-    monkeypatch.setattr(network_setup, "build_for", network)
+    monkeypatch.setattr(NetworkRequest, "build", network)
     seen.clear()
     mine = Dataset(x, Y, x[:4], Y[:4], name="mine")
     config = RunConfig(

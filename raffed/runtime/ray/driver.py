@@ -87,7 +87,8 @@ class RayPool:
             accumulator = UploadAccumulator()
             reports: dict[int, Report] = {}
             # Each is added when it arrives, so that the driver never holds all of them
-            for part, theirs in itertools.chain(sums.take(pending), self._arriving(pending)):
+            arriving = (answer for _, answer in self._outcomes(pending))
+            for part, theirs in itertools.chain(sums.take(pending), arriving):
                 accumulator.merge(part)
                 reports.update({report.client: report for report in theirs})
             return accumulator.export(), [reports[client] for client in order.participants]
@@ -190,10 +191,6 @@ class RayPool:
         """Wait for the answers of all pending calls, and return them in order of the actors asked."""
         answers = dict(self._outcomes(pending))
         return [answers[asked] for asked in sorted(answers)]
-
-    def _arriving(self, pending: dict[CallId[T], _Pending[T]]) -> Iterator[T]:
-        """Yield the answers of all pending calls as they arrive."""
-        return (answer for _, answer in self._outcomes(pending))
 
     def _outcomes(self, pending: dict[CallId[T], _Pending[T]]) -> Iterator[tuple[int, T]]:
         """Yield (actor asked, its answer) of all pending calls as they arrive."""
