@@ -89,8 +89,8 @@ def test_a_client_s_seconds_are_those_of_its_local_round_alone(
     monkeypatch.setattr(worker, "time", clock)
     monkeypatch.setattr(worker, "client_rounds", clock.after(worker.client_rounds, 8.0))
     for owner, name in (
-        (worker.ClientWorker, "_participant"),
-        (worker.ClientWorker, "_scores"),
+        (worker, "participant_of"),
+        (worker.RoundScorer, "of"),
         (worker.ClientStateStore, "put"),
         (worker.UploadPipeline, "send"),
     ):
