@@ -215,6 +215,11 @@ def prepared(split: str, transform: str = "auto") -> Setup:
     )
 
 
+def recorded(setup: Setup) -> str:
+    """The style of preparation that a run's partition records."""
+    return str(setup.partition.recipe["transform"])
+
+
 def images(setup: Setup, client: int) -> torch.Tensor:
     own = setup.dataset.x[setup.partition.train[client]]
     return prepare_inputs(own, setup.data.transform, setup.dataset.max_value)
@@ -231,7 +236,7 @@ def test_a_partition_by_name_and_as_file_gives_the_same_images(name: str, tmp_pa
     named = prepared(text)
     named.partition.save(tmp_path / "p.npz")
     again = prepared(f"file:{tmp_path / 'p.npz'}")
-    assert (named.style, again.style, SPLITS[name].style) == (style, style, style)
+    assert (recorded(named), recorded(again), SPLITS[name].style) == (style, style, style)
     assert again.partition.sha256() == named.partition.sha256()
     for client in range(named.partition.num_clients):
         assert torch.equal(images(named, client), images(again, client))
@@ -245,8 +250,9 @@ def test_a_file_repeats_the_style_that_was_asked_for_by_name(style: str, tmp_pat
     again = prepared(f"file:{tmp_path / 'p.npz'}")
     assert torch.equal(images(named, 3), images(again, 3))
     others = [other for other in STYLES if other != style]
-    assert all(prepared("p10c2", other).transform != again.transform for other in others)
-    assert prepared(f"file:{tmp_path / 'p.npz'}", others[0]).style == others[0], "what is typed goes first"
+    assert all(prepared("p10c2", other).data.transform != again.data.transform for other in others)
+    typed = prepared(f"file:{tmp_path / 'p.npz'}", others[0])
+    assert recorded(typed) == others[0], "what is typed goes first"
 
 
 @pytest.mark.usefixtures("digits_of_writers")
@@ -254,7 +260,7 @@ def test_a_file_of_an_earlier_version_records_no_style_and_gives_plain_images(tm
     made, split = prepared("p10c2").partition, f"file:{tmp_path / 'p.npz'}"
     recipe = {name: value for name, value in made.recipe.items() if name != "transform"}
     replace(made, recipe=recipe).save(tmp_path / "p.npz")
-    assert prepared(split).style == "plain"
+    assert recorded(prepared(split)) == "plain"
     assert style_words("auto", split) == "plain (auto: the file records no style)"
     replace(made, recipe={"transform": "sepia"}).save(tmp_path / "p.npz")
     with pytest.raises(UsageError, match=r"p\.npz: transform"):
