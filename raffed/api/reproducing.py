@@ -17,6 +17,7 @@ from raffed.api.running import Run, holds_run, one_ray
 from raffed.api.tuning import seconds_of
 from raffed.config.sections import Runtime
 from raffed.errors import UsageError, check_choice, check_range
+from raffed.methods.authors import is_authors
 from raffed.results.files import check_tree
 from raffed.results.runfile import check_unpacked
 from raffed.results.storage import is_url, mirrored
@@ -264,7 +265,8 @@ def executed(
             return planned
         jobs = planned if limit is not None else long_ones(planned, together, asked.accept)
         left = [job for job in jobs if isinstance(job, PlannedRun) and not job.left_out and not job.done]
-        on_ray = [job.config for job in left if job.config.runtime.execution == "ray"]
+        configs = [job.config for job in left if not is_authors(job.config.method)]
+        on_ray = [config for config in configs if config.runtime.execution == "ray"]
         with one_ray(on_ray[0]) if on_ray else contextlib.nullcontext():
             after = execute_runs(jobs, do, limit)
         if asked.item.search is None:

@@ -14,6 +14,7 @@ from raffed.config.run import RunConfig
 from raffed.config.sections import Runtime
 from raffed.config.validation import Value
 from raffed.errors import RunFolderError, UsageError
+from raffed.methods.authors import is_authors
 from raffed.own.resolve import load
 from raffed.own.user_code import user_errors
 from raffed.results.runfile import RUN_FILE, read_run
@@ -202,7 +203,7 @@ def one_ray(config: RunConfig) -> Iterator[None]:
     from raffed.runtime.setup import prepare_run
 
     check_set(config.numerics.bits)
-    if config.runtime.execution != "ray":
+    if config.runtime.execution != "ray" or is_authors(config.method):
         yield
         return
     from raffed.runtime.ray.session import RaySession

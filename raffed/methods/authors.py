@@ -134,8 +134,8 @@ class AuthorsMethod:
 
     @property
     def has_global(self) -> bool:
-        """Whether the server's model is scored; the pfllib family scores those of the clients."""
-        return self.family.name != "pfllib"
+        """Whether the server's model is scored, and not those of the clients."""
+        return self.family.central
 
     @property
     def title(self) -> str:

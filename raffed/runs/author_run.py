@@ -481,12 +481,3 @@ def _accuracies(number: int, metric: Metric, score: Event) -> Iterator[Row]:
     for client, n, value in zip(score["ids"], score["n"], values, strict=True):
         yield metric.row(number, value, client=int(client), n=int(n))
     yield metric.row(number, sum(values) / len(values), n=len(values))
-
-
-def event_of(number: int, total: int, heard: Event) -> RoundEvent:
-    """Return the event of a round."""
-    rows = rows_of(number, heard)
-    means = {row.split: row.value for row in rows if row.metric == "accuracy" and row.client is None}
-    on_test_set, personal = means.get(TEST_ACCURACY.split), means.get(PERSONAL_ACCURACY.split)
-    several, seconds = heard["participants"], heard["seconds"]
-    return RoundEvent(number, total, rows[0].value, on_test_set, personal, several, 0, 0, seconds)

@@ -433,7 +433,7 @@ def test_search_gives_an_engine_as_many_trials_as_other_methods(checkout: Path, 
         {"method": "fedavg", "args": {}, "model.name": "mlp"}
     )
     methods = {name: {"dataset": "digits"}, "fedprox": {}, "fedavg": {}}
-    asked = {"seeds": 1, "select": "personal", "progress": False}
+    asked = {"trials": 2, "seeds": 1, "select": "personal", "progress": False}
     found = raffed.tune(methods, base, out=tmp_path / "a", grid={"mu": [0.1, 0.2]}, **asked)
     assert found.complete
     assert found.trials["method"].value_counts().to_dict() == {name: 2, "fedprox": 2, "fedavg": 2}
@@ -441,7 +441,7 @@ def test_search_gives_an_engine_as_many_trials_as_other_methods(checkout: Path, 
     final = read_run(next((tmp_path / "a").glob("pfllib*/final/*")))
     assert final["config"]["data"]["validation"] == 0.0
     assert "--mu" in final["engine"]["flags"]
-    rates = raffed.tune({name: {"dataset": "digits"}}, base, out=tmp_path / "b", trials=2, **asked)
+    rates = raffed.tune({name: {"dataset": "digits"}}, base, out=tmp_path / "b", **asked)
     assert {tuple(one) for one in rates.trials["settings"]} == {("local.lr",)}
 
 
