@@ -14,7 +14,6 @@ from raffed.config.faults import Faults
 from raffed.config.federation import Federation
 from raffed.core.measures.own_metric import OwnMetric, own_metrics
 from raffed.errors import UsageError
-from raffed.runtime.setup_model import prepared_dtype
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -168,3 +167,14 @@ def unseen_count(federation: Federation, clients: int) -> int:
     if count and count >= clients:
         raise UsageError(f"{name} leaves no client to train; give a smaller fraction")
     return count
+
+
+def prepared_dtype(stored: np.dtype[np.generic], transform: Transform) -> str:
+    """Return the type of prepared inputs: "int64" for ids, otherwise "float32".
+
+    Args:
+        stored: Type of the inputs as the data set holds them.
+        transform: How they are prepared.
+    """
+    is_ids = stored.kind in "iu" and stored != np.uint8 and not transform.mean
+    return "int64" if is_ids else "float32"

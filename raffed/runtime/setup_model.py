@@ -8,11 +8,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
-
 from raffed.config.sections import Data
 from raffed.config.training import Local
-from raffed.data.preparation import Transform
 from raffed.errors import UsageError
 from raffed.own.user_code import UserCodeError
 from raffed.runtime.bits import COMPILED, check_use
@@ -133,17 +130,6 @@ def _published(data: Data) -> Dataset:
         for one in (kept.datasets, kept.smaller, kept.partitions):
             one.clear()
     return _once(None if kept is None else kept.datasets, place, lambda: load_dataset(*place))
-
-
-def prepared_dtype(stored: np.dtype[np.generic], transform: Transform) -> str:
-    """Return the type of prepared inputs: "int64" for ids, otherwise "float32".
-
-    Args:
-        stored: Type of the inputs as the data set holds them.
-        transform: How they are prepared.
-    """
-    is_ids = stored.kind in "iu" and stored != np.uint8 and not transform.mean
-    return "int64" if is_ids else "float32"
 
 
 def check_network(
