@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.history import Row, add
-from raffed.core.aggregation.exact_sums import PartialSum, UploadAccumulator
+from raffed.core.aggregation.uploads import PartialSum, UploadAccumulator
 
 WEIGHTS = (60_000, 1_600_000, 11_000_000)
 PLACES = ((2, 1), (8, 2), (32, 4), (128, 8), (512, 16), (1024, 32))  # actors and nodes

@@ -14,7 +14,7 @@ from torch import Tensor
 from benchmarks.contestant import Contestant
 from benchmarks.workloads import BenchmarkSetup
 from raffed.config.sections import Numerics
-from raffed.core.aggregation.exact_sums import PartialSum
+from raffed.core.aggregation.uploads import PartialSum
 from raffed.runs.checkpoint import CLIENT_STATES
 from raffed.runs.events import RoundEvent
 from raffed.runs.federation import RoundLoop

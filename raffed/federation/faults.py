@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from raffed.config.faults import NO_FAULT, ON_UPLOADS, PATCH, Faults, ParticipantFault
 from raffed.core import seeds
-from raffed.core.aggregation.exact_sums import UploadAccumulator
+from raffed.core.aggregation.uploads import UploadAccumulator
 from raffed.core.measures.scores import ScoreCounts
 from raffed.core.messages import Upload
 from raffed.core.params import Params

@@ -17,8 +17,8 @@ from raffed.config.clock import Clock
 from raffed.config.privacy import Privacy
 from raffed.config.validation import Json
 from raffed.core import seeds
-from raffed.core.aggregation.exact_sums import PartialSum, UploadAccumulator
 from raffed.core.aggregation.robust_means import add_noise
+from raffed.core.aggregation.uploads import PartialSum, UploadAccumulator
 from raffed.core.context import Received, ServerContext, Spec
 from raffed.core.measures.scores import ScoreCounts
 from raffed.core.messages import Broadcast, Private, ServerState, Wire, moved

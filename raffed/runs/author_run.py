@@ -25,6 +25,7 @@ import numpy as np
 import raffed.adopted
 from raffed.config.run import RunConfig
 from raffed.data.importers.pfllib import DividedData, export, plain
+from raffed.data.partition_file import Lists
 from raffed.data.splits import parse_split
 from raffed.errors import RaffedError, RunFolderError, UsageError
 from raffed.methods.authors import AuthorsMethod, without_engine
@@ -60,14 +61,19 @@ HANDED = (
 Event = Mapping[str, Any]
 
 
+def _scored(setup: Setup) -> tuple[Lists, str]:
+    """Return the samples on which each client is scored, and their pool: if some were held out, these."""
+    if setup.config.data.validation:
+        return setup.partition.val, "train"
+    return setup.partition.test, setup.partition.test_pool
+
+
 def _write_pfllib(setup: Setup, split: str, folder: Path) -> None:
     """Write the samples of every client, with tests of its own, or its held-out samples in their place."""
     data, partition = setup.dataset, setup.partition
     pools = {"train": (data.x, data.y), "test": (data.x_test, data.y_test)}
-    held_out = setup.config.data.validation > 0
-    scored = (partition.val, "train") if held_out else (partition.test, partition.test_pool)
-    divided = DividedData.of(pools, partition.train, *scored, data.num_classes, split, data.max_value)
-    export(divided, f"pfllib:{folder}")
+    lists = partition.train, *_scored(setup)
+    export(DividedData.of(pools, *lists, data.num_classes, split, data.max_value), f"pfllib:{folder}")
 
 
 def _write_flsim(setup: Setup, split: str, folder: Path) -> None:
@@ -77,8 +83,8 @@ def _write_flsim(setup: Setup, split: str, folder: Path) -> None:
     """
     data, rows = setup.dataset, np.stack(setup.partition.train)
     scored = data.x_test, data.y_test
-    if setup.config.data.validation > 0:
-        held_out = np.concatenate(setup.partition.val)
+    if setup.config.data.validation:
+        held_out = np.concatenate(_scored(setup)[0])
         scored = data.x[held_out], data.y[held_out]
     folder.mkdir(parents=True)
     for part, x, y in (("client", data.x[rows], data.y[rows]), ("test", *scored)):
@@ -152,8 +158,7 @@ def check_partition_fits(engine: AuthorsMethod, config: RunConfig, setup: Setup)
         )
     if central and not held_out and not len(setup.dataset.y_test):
         raise UsageError(f"{where} scores on the test set, and {setup.dataset.name} has none; use other data")
-    scored = partition.val if held_out else partition.test
-    untested = [client for client, rows in enumerate(scored) if not central and not len(rows)]
+    untested = [client for client, rows in enumerate(_scored(setup)[0]) if not central and not len(rows)]
     if untested:
         raise UsageError(
             f"{where} scores every client on its own test samples, and client {untested[0]} has none; give "

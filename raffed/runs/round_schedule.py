@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from raffed.config.clock import Clock
 from raffed.core import seeds
-from raffed.core.aggregation.exact_sums import PartialSum, UploadAccumulator
+from raffed.core.aggregation.uploads import PartialSum, UploadAccumulator
 from raffed.core.measures.scores import ScoreCounts
 from raffed.core.messages import Broadcast, ServerState
 from raffed.core.server import Mean

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raffed.config.faults import NO_FAULT, ParticipantFault
-from raffed.core.aggregation.exact_sums import PartialSum
+from raffed.core.aggregation.uploads import PartialSum
 from raffed.core.measures.scores import ScoreCounts
 from raffed.core.messages import Broadcast
 from raffed.runtime.reports import Report, SurveyedClient

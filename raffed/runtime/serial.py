@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from raffed.core.aggregation.exact_sums import PartialSum
+from raffed.core.aggregation.uploads import PartialSum
 from raffed.core.measures.scores import ScoreCounts
 from raffed.core.messages import Broadcast
 from raffed.runtime.api import Asked, RoundOrder, ServerWork

@@ -21,8 +21,9 @@ from raffed.config.faults import Faults
 from raffed.config.privacy import Privacy
 from raffed.core import seeds
 from raffed.core.addressed import replied
-from raffed.core.aggregation.exact_sums import Mask, PartialSum, PointSum, UploadAccumulator, together
+from raffed.core.aggregation.exact_sums import Mask, PointSum, together
 from raffed.core.aggregation.robust_means import add_noise, clip_update
+from raffed.core.aggregation.uploads import PartialSum, UploadAccumulator
 from raffed.core.measures.scores import NO_SCORES, ScoreCounts
 from raffed.core.measures.term_strength import term_strengths
 from raffed.core.messages import Broadcast, Upload, moved

@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 from raffed.config.training import Local
 from raffed.config.validation import Value
 from raffed.core import seeds
-from raffed.core.aggregation.exact_sums import UploadAccumulator
+from raffed.core.aggregation.uploads import UploadAccumulator
 from raffed.core.context import ClientData, Received, ServerContext, Spec
 from raffed.core.messages import Broadcast, ClientState, ServerState, brought_back
 from raffed.core.method import Method

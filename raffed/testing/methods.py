@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 
 from raffed.config.validation import Value, check_arguments
 from raffed.core.addressed import replied
-from raffed.core.aggregation.exact_sums import UploadAccumulator
+from raffed.core.aggregation.uploads import UploadAccumulator
 from raffed.core.messages import ClientState, Summable, Wire
 from raffed.core.method import Factory, Method
 from raffed.core.params import Params, fields_of

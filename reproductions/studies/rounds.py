@@ -12,7 +12,7 @@ from torch import Tensor
 
 from raffed import ClientData, Federation, Local, Method, ServerContext, Spec, State
 from raffed.core import seeds
-from raffed.core.aggregation.exact_sums import UploadAccumulator
+from raffed.core.aggregation.uploads import UploadAccumulator
 from raffed.core.messages import ClientState, ServerState, brought_back
 from raffed.core.round import ClientRound, client_rounds, joined, server_init, server_round
 from raffed.core.training.network import Network

@@ -385,8 +385,7 @@ def test_commands_that_look_into_a_method_refuse_an_engine(checkout: Path, tmp_p
 
 def test_stuck_engine_is_ended_with_its_children(tmp_path: Path) -> None:
     stuck = """begun = os.fork() and time.time()
-                if not begun or (i == 1 and not os.path.exists("last.pt.again")):
-                    open("last.pt.again", "w").close()
+                if not begun or i == 1:
                     time.sleep(600)"""
     checkout = engine.written(
         tmp_path / "Engine", serverx=engine.SERVER_X.replace("begun = time.time()", stuck)
@@ -438,7 +437,7 @@ def test_search_gives_an_engine_as_many_trials_as_other_methods(checkout: Path, 
     assert found.complete
     assert found.trials["method"].value_counts().to_dict() == {name: 2, "fedprox": 2, "fedavg": 2}
     assert {tuple(one) for one in found.trials[found.trials["method"] == name]["settings"]} == {("mu",)}
-    final = read_run(next((tmp_path / "a").glob("pfllib*/final/*")))
+    final = read_run(next((tmp_path / "a").glob("*FedX-*/final/*")))
     assert final["config"]["data"]["validation"] == 0.0
     assert "--mu" in final["engine"]["flags"]
     rates = raffed.tune({name: {"dataset": "digits"}}, base, out=tmp_path / "b", **asked)

@@ -16,8 +16,9 @@ from safetensors.torch import load_file
 import raffed
 from raffed import Data, Faults, Privacy, RunConfig
 from raffed.core import seeds
-from raffed.core.aggregation.exact_sums import Mask, UploadAccumulator
+from raffed.core.aggregation.exact_sums import Mask
 from raffed.core.aggregation.robust_means import add_noise, clip_update
+from raffed.core.aggregation.uploads import UploadAccumulator
 from raffed.core.params import Params
 from raffed.errors import UsageError
 from raffed.methods import build_method

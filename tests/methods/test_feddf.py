@@ -16,7 +16,7 @@ from torch import Tensor
 
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
-from raffed.core.aggregation.exact_sums import UploadAccumulator
+from raffed.core.aggregation.uploads import UploadAccumulator
 from raffed.core.context import Received
 from raffed.core.messages import Upload
 from raffed.core.params import Params, State

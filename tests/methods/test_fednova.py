@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from raffed.core.aggregation.exact_sums import UploadAccumulator
+from raffed.core.aggregation.uploads import UploadAccumulator
 from raffed.core.losses import momentum_sum
 from raffed.core.messages import ServerState, Upload
 from raffed.core.method import Method

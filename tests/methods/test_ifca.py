@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from raffed.core import seeds
-from raffed.core.aggregation.exact_sums import UploadAccumulator
+from raffed.core.aggregation.uploads import UploadAccumulator
 from raffed.core.context import ClientData
 from raffed.core.messages import ServerState, Upload
 from raffed.core.method import Method

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from raffed.config.training import Local
-from raffed.core.aggregation.exact_sums import UploadAccumulator
+from raffed.core.aggregation.uploads import UploadAccumulator
 from raffed.core.context import ClientData, Forward, Received, Spec
 from raffed.core.messages import ServerState, Upload
 from raffed.core.method import Method

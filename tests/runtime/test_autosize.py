@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from raffed import Data, Federation, Local, Model, Numerics, RunConfig, Runtime
-from raffed.core.aggregation.exact_sums import PartialSum
+from raffed.core.aggregation.uploads import PartialSum
 from raffed.core.kernels import convolution
 from raffed.core.messages import Broadcast
 from raffed.runtime.api import ActorShare

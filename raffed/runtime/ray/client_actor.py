@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from ray import ObjectRef
 
-    from raffed.core.aggregation.exact_sums import PartialSum
+    from raffed.core.aggregation.uploads import PartialSum
     from raffed.core.measures.scores import ScoreCounts
     from raffed.core.messages import Broadcast
     from raffed.runtime.api import ActorShare, ServerWork

@@ -20,7 +20,7 @@ import ray
 from numpy.typing import NDArray
 from ray.exceptions import RayActorError
 
-from raffed.core.aggregation.exact_sums import PartialSum, UploadAccumulator
+from raffed.core.aggregation.uploads import PartialSum, UploadAccumulator
 from raffed.core.measures.scores import ScoreCounts
 from raffed.core.messages import Broadcast
 from raffed.errors import ActorsLostError, ActorStartError

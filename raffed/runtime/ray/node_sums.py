@@ -66,7 +66,7 @@ def memory_line(error: Exception) -> str:
 if TYPE_CHECKING:
     from ray import ObjectRef
 
-    from raffed.core.aggregation.exact_sums import PartialSum
+    from raffed.core.aggregation.uploads import PartialSum
     from raffed.runtime.ray.transport import RayCalls
     from raffed.runtime.reports import Report
 
@@ -80,7 +80,7 @@ FEWEST = 2  # actors of a node from which their sums are added there
 
 def add_here(asked: list[ObjectRef[Trained]]) -> NodeSum:
     """Add the answers of the actors of this node. Errors are left to the driver, which replaces actors."""
-    from raffed.core.aggregation.exact_sums import UploadAccumulator
+    from raffed.core.aggregation.uploads import UploadAccumulator
 
     accumulator = UploadAccumulator()
     reports: list[Report] = []

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from raffed.core.aggregation.exact_sums import Mask, PartialSum, UploadAccumulator
+from raffed.core.aggregation.exact_sums import Mask
+from raffed.core.aggregation.uploads import PartialSum, UploadAccumulator
 from raffed.core.context import Received
 from raffed.core.messages import ServerState, Summable, Upload, Wire
 from raffed.core.params import Params, State

@@ -16,14 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from raffed.core.aggregation.exact_sums import (
-    BITS,
-    PointSum,
-    UploadAccumulator,
-    WireSum,
-    from_fixed,
-    to_fixed,
-)
+from raffed.core.aggregation.exact_sums import BITS, PointSum, WireSum, from_fixed, to_fixed
+from raffed.core.aggregation.uploads import UploadAccumulator
 from raffed.core.messages import Summable
 from raffed.core.params import Params
 from raffed.errors import NumericsError

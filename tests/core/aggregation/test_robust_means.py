@@ -20,8 +20,8 @@ from raffed.config.aggregation import (
     NormBound,
     Trimmed,
 )
-from raffed.core.aggregation.exact_sums import UploadAccumulator
 from raffed.core.aggregation.robust_means import robust_mean
+from raffed.core.aggregation.uploads import UploadAccumulator
 from raffed.core.messages import ServerState, Summable, Upload
 from raffed.core.params import Params
 from raffed.core.server import Mean
