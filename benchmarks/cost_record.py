@@ -12,10 +12,12 @@ from typing import TypedDict
 from raffed.methods import METHODS
 
 RECORD = Path(__file__).with_name("method_cost.json")
+ANSWERS = Path(__file__).with_name("answers.json")  # of python -m benchmarks.scale --answers
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "cost.md"
 LIMIT = 3.0  # times FedAvg, from which a method needs a profile
 BASE = "fedavg"
-WHY = {  # where the time of a method above the limit goes, by its profile (cProfile, a round of W2)
+WHY = {  # where the time of a method above the limit goes
+    "fedfew": "every client trains and sends three models (K = 3).",
     "pfedme": "its algorithm takes 5 gradients on each batch (K = 5). A profile of W2 counted 300 backward "
     "passes where FedAvg had 60, and the passes through the network took four fifths of its time.",
 }
@@ -84,7 +86,8 @@ HEAD = """# What a method costs
 TEXT = """
 `{command}` measured this: {workload}. All methods train in one process with one thread of the processor, in
 {turns} A round is the training of its clients and the server's step, without evaluation. Methods whose
-arguments set their own epochs keep the defaults of these arguments. *Client keeps* is the private state of
+arguments set their own epochs keep the defaults of these arguments. Rows may come from several days and from
+machines of different speed, so compare ratios and not seconds. *Client keeps* is the private state of
 one client, and *up* and *down* are the bytes of its messages in the last round, as the papers count them
 ([docs/design.md](design.md) §4). Machine: {machine}; load {load}.
 """
@@ -128,7 +131,41 @@ def page(record: Record | None) -> str:
         spread="" if once else " spread |",
         rule="" if once else "--:|",
     )
-    return head + "".join(_line(name, row, not once) for name, row in rows.items()) + _ends(rows)
+    return (
+        head + "".join(_line(name, row, not once) for name, row in rows.items()) + _ends(rows) + _answered()
+    )
+
+
+ANSWERED = """
+## A server that answers each client
+
+{text}
+
+| method | clients | s a round | ratio | peak memory, MiB | up, kB | down, kB |
+|---|--:|--:|--:|--:|--:|--:|
+"""
+ANSWERED_TEXT = """
+`python -m benchmarks.scale --answers` measured this: LeNet-5 of 61,706 weights, images of noise, 20 a client,
+one epoch in batches of 10, every client in every round, one after the other in one process. The ratio is that
+to FedAvg with as many clients. IFCA keeps four models, and cwFedAvg one for each of ten classes. *Up* and
+*down* are the bytes of one client's messages in a round. FedAMP's server compares all pairs of models and mixes
+all models for each client, so its part grows with the square of their number.
+"""
+
+
+def _answered() -> str:
+    """Return the section on methods whose server answers each client, or nothing without its record."""
+    if not ANSWERS.exists():
+        return ""
+    rows = json.loads(ANSWERS.read_text(encoding="utf-8"))
+    floors = {row["clients"]: row["round_s"] for row in rows if row["method"] == BASE}
+    text = textwrap.fill(" ".join(ANSWERED_TEXT.split()), WIDTH, break_on_hyphens=False)
+    return ANSWERED.format(text=text) + "".join(
+        f"| `{row['method']}` | {row['clients']:,} | {row['round_s']:.2f} | "
+        f"{row['round_s'] / floors[row['clients']]:.2f} | {row['peak_mib']:,} | {row['up'] / 1000:,.1f} | "
+        f"{row['down'] / 1000:,.1f} |\n"
+        for row in rows
+    )
 
 
 def _line(name: str, row: Row, spread: bool) -> str:

@@ -44,12 +44,13 @@ from raffed.runtime.setup import check_model, prepare_run
 TURNS = 5
 QUICK = ("W3", 2)  # the workload of a rehearsal, and its turns
 NOTHING: Row = {"ratios": [], "seconds": [], "kept": 0, "up": 0, "down": 0, "note": ""}
-UNBIASED, SLOWER = "head_bias = false", "lr = 0.01"
+UNBIASED, SLOWER, HELD_OUT = "head_bias = false", "lr = 0.01", "validation = 0.2"
 BOTH = f"{UNBIASED} and lr = 0.001"
 # Methods that do not train in the workload as it is, and what is changed for them and their FedAvg
 ELSEWHERE = {
     "fedetf": UNBIASED,
     "fedexp": SLOWER,
+    "fedfomo": HELD_OUT,
     "fedgela": BOTH,
     "fednh": UNBIASED,
     "gldp": SLOWER,
@@ -76,6 +77,8 @@ def changed(load: Workload, setting: str) -> Workload:
         config = replace(config, model=replace(config.model, args=args))
     if "lr = " in setting:
         config = replace(config, local=replace(config.local, lr=float(setting.rpartition(" = ")[2])))
+    if HELD_OUT in setting:
+        config = replace(config, data=replace(config.data, validation=0.2))
     return replace(load, config=config)
 
 
@@ -138,7 +141,8 @@ def measured(
     about |= {"torch": f"torch {version('torch')}", "python": f"Python {platform.python_version()}"}
     if load.config.runtime.gpu_fraction:
         about["card"] = torch.cuda.get_device_name()
-    low = high = os.getloadavg()[0]
+    loads = [os.getloadavg()[0], *(before["load"] if before is not None else ())]
+    low, high = min(loads), max(loads)
     record: Record = {"workload": load.text, "quick": quick, "machine": about, "load": [], "rows": rows}
     begin_training(1)
     base = contestant(BASE, load)

@@ -4,11 +4,14 @@ execution.
     python -m benchmarks.scale [--rounds 5] [--out FILE.json]           tables of one process
     python -m benchmarks.scale --vaults 3550 [--rounds 2] [--small]      every client keeps a private
                                                                                model
+    python -m benchmarks.scale --answers     a server that answers each client, beside FedAvg (docs/cost.md)
 
 Synthetic images, 20 a client. The first part runs FedAvg in this process, one by one and in stacks of 100;
 every line is its own process, so that its peak memory is its own. The second runs MAP on Ray with two actors,
 every client in every round, vaults on disk, with femnist_cnn (115,584 weights, 62 classes) or a small MLP
-(4,810 weights, 10 classes); memory is the sum over all processes of what is private to each or shared (PSS).
+(4,810 weights, 10 classes); memory is the sum over all processes of what is private to each or shared
+(PSS). The third runs methods whose server sends every client a model of its own, with every client in every
+round, one after the other.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,6 +50,15 @@ LINES = (  # clients, drawn, model
     (1000, 10, SMALL),
     (1000, 1000, SMALL),
     (100, 100, LARGE),
+)
+ANSWERS = (  # method, clients
+    ("fedavg", 1000),
+    ("ifca", 1000),
+    ("cwfedavg", 1000),
+    ("fedavg", 50),
+    ("fedamp", 50),
+    ("fedavg", 100),
+    ("fedamp", 100),
 )
 
 
@@ -98,6 +111,40 @@ def one_line(clients: int, drawn: int, model: Model, cohort: int, rounds: int) -
     }
 
 
+def answer(method: str, clients: int, rounds: int) -> dict[str, Any]:
+    """What a round of LeNet-5 costs whose server answers each client, and the peak memory of this process."""
+    from benchmarks.ours import Raffed, in_process
+
+    setup = synthetic(clients, clients, Model("lenet"), 0, side=28, method=method)
+    contestant = Raffed(setup, Numerics(), in_process)
+    contestant.round()
+    seconds = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        contestant.round()
+        seconds.append(time.perf_counter() - began)
+    reports = contestant.reports()
+    contestant.close()
+    return {
+        "method": method,
+        "clients": clients,
+        "round_s": statistics.median(seconds),
+        "peak_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+        "up": max(report.bytes_up for report in reports),
+        "down": max(report.bytes_down for report in reports),
+    }
+
+
+def in_processes(*lines: Sequence[object], rounds: int) -> list[dict[str, Any]]:
+    """Return lines of a table, each measured in a process of its own, so that its peak memory is its own."""
+    command = [sys.executable, "-m", "benchmarks.scale", "--rounds", str(rounds)]
+    told = [
+        subprocess.run([*command, *map(str, line)], check=True, capture_output=True, text=True).stdout
+        for line in lines
+    ]
+    return [json.loads(printed) for printed in told]
+
+
 def vaults(clients: int, rounds: int, small: bool) -> dict[str, Any]:
     """Every client keeps a private model, FEMNIST-sized or small; Ray, two actors."""
     from benchmarks.memory import sampled
@@ -145,6 +192,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--vaults", type=int, default=0, metavar="CLIENTS")
     parser.add_argument("--small", action="store_true", help="with --vaults: a small MLP")
+    parser.add_argument("--answers", action="store_true", help="methods whose server answers each client")
+    parser.add_argument("--answer", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--line", nargs=2, type=int, metavar=("NUMBER", "COHORT"), help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -152,25 +201,17 @@ def main() -> None:
         number, cohort = options.line
         print(json.dumps(one_line(*LINES[number], cohort, options.rounds)))
         return
-    if options.vaults:
+    if options.answer:
+        print(json.dumps(answer(*ANSWERS[options.answer - 1], options.rounds)))
+        return
+    if options.answers:
+        orders = [("--answer", number) for number, _ in enumerate(ANSWERS, start=1)]
+        found = in_processes(*orders, rounds=options.rounds)
+    elif options.vaults:
         found = [vaults(options.vaults, options.rounds, options.small)]
     else:
-        found = []
-        for number in range(len(LINES)):
-            for cohort in (0, 100):
-                command = [
-                    sys.executable,
-                    "-m",
-                    "benchmarks.scale",
-                    "--line",
-                    str(number),
-                    str(cohort),
-                    "--rounds",
-                    str(options.rounds),
-                ]
-                found.append(
-                    json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-                )
+        sizes = [("--line", number, cohort) for number in range(len(LINES)) for cohort in (0, 100)]
+        found = in_processes(*sizes, rounds=options.rounds)
     table = Table(*found[0])
     for row in found:
         table.add_row(*(f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values()))
