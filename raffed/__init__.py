@@ -18,7 +18,7 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 _HERE = Path(__file__).resolve()
 if (_HERE.parents[1] / "pyproject.toml").is_file() and (_HERE.parents[1] / "tune_spaces").is_dir():
     __path__.append(str(_HERE.parents[1]))  # in a checkout raffed.analysis and others stand beside raffed/
