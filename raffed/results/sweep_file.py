@@ -96,6 +96,7 @@ class SweepRecord(TypedDict):
 
     schema: Annotated[int, Range(1, SWEEP_SCHEMA)]
     contents_sha256: NotRequired[str]
+    optuna: NotRequired[str]  # the version of Optuna that proposes the settings
     request: Annotated[dict[str, Json], Shape(RequestRecord)]
     meaning: NotRequired[str]
     state: Annotated[str, Shape(State)]

@@ -5,6 +5,7 @@ use Ray.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 from raffed.config.validation import Json
@@ -53,9 +54,24 @@ def check_place(path: Path, request: Request, resume: bool) -> None:
                 f"{path / SWEEP_FILE}: holds another sweep; --resume needs the same request, or none"
             )
         _check_links(path, request.methods)
+        _check_optuna(path)
     elif path.exists() and (not path.is_dir() or any(path.iterdir())):
         advice = "--resume continues it" if (path / SWEEP_FILE).exists() else "choose another --out"
         raise RunFolderError(f"{path} is not an empty folder; {advice}")
+
+
+def _check_optuna(path: Path) -> None:
+    """Refuse to resume a search whose settings were proposed by another major version of Optuna."""
+    begun_with = read_sweep(path).get("optuna")
+    if begun_with is None:
+        return
+    installed, major = version("optuna"), begun_with.split(".")[0]
+    if installed.split(".")[0] != major:
+        raise RunFolderError(
+            f"{path / SWEEP_FILE}: its settings were proposed by Optuna {begun_with}, and Optuna "
+            f"{installed}, which is installed, has other defaults; resume it with 'optuna=={major}.*', or "
+            "start a new sweep"
+        )
 
 
 def _check_links(path: Path, methods: Sequence[str]) -> None:
@@ -85,6 +101,8 @@ class SweepFolder:
             "methods": {},
             "state": "running",
         }
+        if request.search == "optuna":
+            self._about["optuna"] = version("optuna")
         if resume:
             self._about = read_sweep(path)
             self._about["state"] = "running"

@@ -8,6 +8,7 @@ import json
 import logging
 import math
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +28,7 @@ from raffed.results.sweep_file import read_sweep
 from raffed.runs.folder import run_config
 from raffed.runs.run import mark_stopped
 from raffed.search import trainable
-from raffed.search.folder import SweepFolder
+from raffed.search.folder import SweepFolder, check_place
 from raffed.search.ledger import Halving, at_rungs, first_rung, known_trials, optuna_search, shown
 from raffed.search.ray_tune import outcome
 from raffed.search.request import Request
@@ -226,8 +227,25 @@ def test_optuna_knows_a_trial_that_diverged_or_was_pruned_and_refuses_one_outsid
         optuna_search(AXES, 3, [Trial("x", {"a": 99.0, "b": 0.25, "c": 2}, "finished", score=0.5)])
 
 
+def test_another_major_version_of_optuna_does_not_resume_a_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = replace(PROX, search="optuna")
+    for begun_with, installed, refused in (("4.5.0", "4.9.1", False), ("4.9.1", "5.0.0", True)):
+        monkeypatch.setattr("raffed.search.folder.version", lambda _, number=begun_with: number)
+        SweepFolder(tmp_path / begun_with, request, resume=False)
+        monkeypatch.setattr("raffed.search.folder.version", lambda _, number=installed: number)
+        with (
+            pytest.raises(RunFolderError, match=r"4\.9\.1.*5\.0\.0.*optuna==4\.\*")
+            if refused
+            else nullcontext()
+        ):
+            check_place(tmp_path / begun_with, request, resume=True)
+
+
 def test_settings_are_found_in_their_folders_whatever_the_order_of_their_names(tmp_path: Path) -> None:
     """A JSON file has its keys in alphabetical order, the folder of a trial the order of the axes."""
+    pytest.importorskip("optuna")
     settings = {"mu": 0.5, "local.lr": 0.25}
     request = replace(PROX, search="optuna")
     trial = Trial(trial_name(settings), settings, "running", number=0)
