@@ -31,6 +31,7 @@ from raffed.tables.planner import (
     Planned,
     PlannedRun,
     PlannedStudy,
+    claims_first,
     computed,
     execute_runs,
     finished,
@@ -220,7 +221,12 @@ def plan(
     jobs: list[Planned] = [*studies, *runs]
     if tables_only:
         return finished(jobs)
-    kept = within_budget(jobs, seconds)
+    if seconds is None or asked.item.search is not None:
+        kept = within_budget(jobs, seconds)
+    else:
+        kept, undecided = claims_first(asked.item, jobs, seconds)
+        for claim in undecided:
+            tell(f"not all runs of this claim fit into the budget: {claim.text}")
     if too_long := [job.seconds for job in kept if job.left_out == OVER_BUDGET]:
         tell(_over_budget(too_long))
     return kept

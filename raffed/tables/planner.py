@@ -23,7 +23,7 @@ from raffed.errors import FolderInUseError, NumericsError, RunFolderError, Usage
 from raffed.methods.authors import is_authors
 from raffed.results.runfile import RUN_FILE, folder_name, read_object, read_run
 from raffed.tables.catalogue import chosen
-from raffed.tables.items import MEASURES, Cell, Item, lacking
+from raffed.tables.items import MEASURES, Cell, Claim, Item, lacking
 from raffed.tables.search import Setting, read_outcome
 from raffed.tables.studies import STUDY_FILE, studies
 
@@ -284,6 +284,42 @@ def within_budget(found: Sequence[P], seconds: float | None) -> list[P]:
         else:
             kept.append(replace(job, left_out=OVER_BUDGET))
     return kept
+
+
+def claims_first(item: Item, found: Sequence[Planned], seconds: float) -> tuple[list[Planned], list[Claim]]:
+    """Fill a time with whole claims in the item's order, and what is left of it with other jobs.
+
+    A claim of which only some runs are finished says nothing, so the runs of a claim that does not fit wait
+    for those that do.
+
+    Returns:
+        The jobs, those of the chosen claims first, and the claims that do not fit.
+    """
+    left, first, too_long = seconds, dict[Path, Planned](), list[Claim]()
+    for claim in item.claims:
+        needed = [job for job in found if isinstance(job, PlannedRun) and _needed(job, item, claim)]
+        if any(job.left_out for job in needed):  # something is missing for it
+            continue
+        new = [job for job in needed if not job.done and job.folder not in first]
+        time_of_claim = sum(job.seconds for job in new)
+        if time_of_claim > left:
+            too_long.append(claim)
+        else:
+            left -= time_of_claim
+            first |= {job.folder: job for job in new}
+    others = [job for job in found if job.folder not in first]
+    return [*first.values(), *within_budget(others, left)], too_long
+
+
+def _needed(job: PlannedRun, item: Item, claim: Claim) -> bool:
+    """Return whether a claim compares a cell that needs this run."""
+    averaged = {average.column: average.of for average in item.averages}
+    places = {
+        (term[1], column)
+        for term in (*claim.terms, *claim.given)
+        for column in averaged.get(term[2], (term[2],))
+    }
+    return any((cell.row, cell.column) in places for cell in job.cells)
 
 
 def execute_runs(found: Sequence[P], run: Callable[[P], None], seconds: float | None) -> list[P]:
