@@ -7,8 +7,7 @@ from raffed.tables.items import Item, Published
 
 from .common import CHECKER, Printed, TableRow, cells
 
-# Of raffed, because the name is part of what its runs are identified by
-LOSS = "raffed.runs.checker.losses:weighted_focal"
+LOSS = "raffed.reproductions.checker.isic_loss:weighted_focal"
 RUN = RunConfig(
     "fedavg",
     {},

@@ -7,11 +7,11 @@ import math
 import pytest
 import torch
 from raffed.analysis.reproduction.printed import printed_value, printed_values
+from raffed.reproductions.checker.isic_loss import CLASS_WEIGHTS, weighted_focal
 from raffed.reproductions.checker.items import ITEMS
 
 from raffed.data.splits import parse_split
 from raffed.methods import build_method
-from raffed.runs.checker.losses import CLASS_WEIGHTS, weighted_focal
 from raffed.tables.items import SCALES, Cell, Item
 
 BY_NAME = {item.name: item for item in ITEMS}

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from raffed.core.training.own_loss import loss
+from raffed import loss
 
 # FLamby (owkin/FLamby edacf54), class weights in the order MEL, NV, BCC, AK, BKL, DF, VASC, SCC
 CLASS_WEIGHTS = (5.5813, 2.0472, 7.0204, 26.1194, 9.5369, 101.0707, 92.5224, 38.3443)
