@@ -56,10 +56,10 @@ $(APART)/.installed: $(STAMP) .ci/extra.py
 test-apart: $(APART)/.installed ## tests beside packages that hold a core dependency back (MLflow, flwr-datasets)
 	OMP_NUM_THREADS=1 $(APART)/bin/python -m pytest -m apart tests/runtime tests/data/importers
 
-REAL := ceph-mon ceph-osd radosgw slurm-wlm munge openssh-server rsync iproute2 strace procps
-test-real: $(VENV)/.extras ## as root: beside a real S3 (Ceph), Slurm, sshd, network namespaces, strace (Debian's packages are installed)
+REAL := slurm-wlm munge openssh-server rsync iproute2 strace procps
+test-real: $(VENV)/.extras ## as root: beside a real Slurm, sshd, network namespaces, strace (Debian's packages are installed)
 	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $(REAL) > /dev/null
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "slow and not apart" tests/cluster tests/results/test_s3.py tests/search/test_resume.py \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "slow and not apart" tests/cluster tests/search/test_resume.py \
 	    tests/runtime/ray/test_neighbours.py tests/fuzz/test_strangers.py
 
 check: $(STAMP) ## the budget of lines, ruff (rules and format) and mypy --strict

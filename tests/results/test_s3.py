@@ -1,7 +1,4 @@
-"""Results on S3, as a store answers: moto's, which imitates one, and (slow) the gateway of a real Ceph.
-
-`make extras` installs moto, `make test-real` Ceph (CONTRIBUTING.md).
-"""
+"""Results on S3, as moto's store answers, which imitates one (`make extras` installs it)."""
 
 from __future__ import annotations
 
@@ -15,55 +12,26 @@ import pytest
 import raffed
 from raffed.errors import RaffedError, UsageError
 from raffed.results.storage import mirrored
-from tests.cli.conftest import QUICK, Cli, cli  # noqa: F401
-from tests.results.s3_stores import KEY, RUN, SECRET, Ceph, Moto, Store, ceph, has_ceph
+from tests.cli.conftest import QUICK, Cli, cli
+from tests.results.s3_stores import KEY, RUN, SECRET, Moto
 
+__all__ = ["cli"]
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # moto's and botocore's own
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Ceph]:
-    """One Ceph for this module, whose gateway every test starts anew."""
-    if not has_ceph():
-        pytest.skip("Ceph is not installed (apt-get install ceph-mon ceph-osd radosgw)")
-    with ceph() as made:
-        yield made
-
-
 @pytest.fixture
-def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They come from the environment, as the README says."""
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Moto]:
+    """The credentials come from the environment, as the README says."""
+    pytest.importorskip("moto", reason="moto[server] is not installed (make extras)")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-
-
-@pytest.fixture
-def gateway(cluster: Ceph, credentials: None) -> Ceph:
-    """It serves the next test too."""
-    cluster.open()
-    return cluster
-
-
-@pytest.fixture
-def imitation(credentials: None) -> Iterator[Moto]:
-    pytest.importorskip("moto", reason="moto[server] is not installed (make extras)")
     made = Moto()
     yield made
     with contextlib.suppress(Exception):
         made.end()
 
 
-@pytest.fixture(params=["imitation", pytest.param("gateway", marks=pytest.mark.slow)])
-def store(request: pytest.FixtureRequest) -> Store:
-    found: Store = request.getfixturevalue(request.param)
-    return found
-
-
-def test_a_resumed_run_on_s3_has_the_bits_of_one_here(
-    store: Store,
-    cli: Cli,  # noqa: F811
-    tmp_path: Path,
-) -> None:
+def test_a_resumed_run_on_s3_has_the_bits_of_one_here(store: Moto, cli: Cli, tmp_path: Path) -> None:
     url, seen = f"s3://lab/runs/a{store.options}", list[Any]()
     whole = raffed.run(RUN, tmp_path / "whole")
     halted = raffed.run(RUN, url, watch=seen.append, stop=lambda: len(seen) == 1)
@@ -84,9 +52,7 @@ def test_a_resumed_run_on_s3_has_the_bits_of_one_here(
     assert SECRET not in done.out + done.err
 
 
-def test_the_store_may_be_named_by_the_environment(
-    store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_store_may_be_named_by_the_environment(store: Moto, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{store.host}")
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     with mirrored("s3://lab/b?region=us-east-1") as here:
@@ -97,55 +63,7 @@ def test_the_store_may_be_named_by_the_environment(
         assert (here / "metrics" / "x.parquet").read_text() == "rows"
 
 
-@pytest.mark.slow
-def test_a_large_file_in_many_parts_and_more_files_than_a_page_lists_come_back_whole(gateway: Ceph) -> None:
-    """S3 lists a thousand objects at a time, and takes large ones in parts of at least 5 MiB."""
-    names = {f"rows/{number:04d}.json" for number in range(1100)}
-    large = bytes(range(256)) * (24 * 2**12)
-    with mirrored(f"s3://lab/large{gateway.options}") as here:
-        (here / "rows").mkdir(parents=True)
-        for name in names:
-            (here / name).write_text(name)
-        (here / "large.safetensors").write_bytes(large)
-    with mirrored(f"s3://lab/large{gateway.options}") as here:
-        found = {path.relative_to(here).as_posix() for path in here.rglob("*") if path.is_file()}
-        assert found == names | {"large.safetensors"}
-        assert (here / "large.safetensors").read_bytes() == large
-
-
-@pytest.mark.slow
-def test_a_wrong_secret_is_an_error_before_work_starts(
-    gateway: Ceph,
-    cli: Cli,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another" + SECRET)
-    done = cli("run", *QUICK, "--rounds", "1", "--out", f"s3://lab/a{gateway.options}")
-    assert done.code == 2
-    assert "cannot be written" in done.err
-    assert "Traceback" not in done.err
-    assert SECRET not in done.out + done.err
-    assert gateway.names() == []
-
-
-@pytest.mark.slow
-def test_a_store_that_refuses_files_with_contents_is_an_error_before_work_starts(
-    gateway: Ceph,
-    cli: Cli,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Ceph 16 refuses uploads with a checksum behind them, which AWS's client sends if a variable says so."""
-    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_supported")
-    done = cli("run", *QUICK, "--rounds", "1", "--out", f"s3://lab/a{gateway.options}")
-    assert done.code == 2
-    assert "cannot be written" in done.err
-    assert "round" not in done.out
-
-
-def test_a_missing_bucket_is_an_error_before_work_starts(
-    store: Store,
-    cli: Cli,  # noqa: F811
-) -> None:
+def test_a_missing_bucket_is_an_error_before_work_starts(store: Moto, cli: Cli) -> None:
     done = cli("run", *QUICK, "--rounds", "1", "--out", f"s3://labb/a{store.options}")
     assert done.code == 2
     assert "cannot be written" in done.err
@@ -154,7 +72,7 @@ def test_a_missing_bucket_is_an_error_before_work_starts(
 
 
 def test_a_store_that_goes_away_during_a_run_costs_no_result(
-    store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    store: Moto, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("RAFFED_SCRATCH", str(tmp_path))
     url = f"s3://lab/runs/a{store.options}"
