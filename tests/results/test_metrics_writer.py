@@ -68,16 +68,14 @@ def test_a_part_carries_its_rounds_in_its_name_and_schema_and_run_in_its_metadat
     assert b'"run_id": "r"' in about[b"raffed.run"]
 
 
-def test_a_folder_named_like_a_hive_partition_adds_no_column(tmp_path: Path) -> None:
-    write_rounds(tmp_path / "mu=0.1", (1,))
-    assert read_metrics(tmp_path / "mu=0.1").schema.names == SCHEMA.names
-
-
-def test_rows_are_sorted_by_round_with_the_server_before_the_clients(tmp_path: Path) -> None:
-    into = writer(tmp_path)
+def test_rows_are_sorted_and_a_folder_named_like_a_hive_partition_adds_no_column(tmp_path: Path) -> None:
+    """By round, the server before the clients."""
+    into = writer(tmp_path / "mu=0.1")
     into.add([accuracy(2), accuracy(1, client=1), accuracy(1, client=0), accuracy(1)])
     into.flush()
-    places = [(row["round"], row["client"]) for row in read_metrics(tmp_path).to_pylist()]
+    found = read_metrics(tmp_path / "mu=0.1")
+    assert found.schema.names == SCHEMA.names
+    places = [(row["round"], row["client"]) for row in found.to_pylist()]
     assert places == [(1, None), (1, 0), (1, 1), (2, None)]
 
 
@@ -90,14 +88,7 @@ def test_a_flushed_round_is_closed_until_drop_after_reopens_it(tmp_path: Path) -
     again.add([accuracy(3)])
 
 
-def test_an_unknown_model_or_split_names_the_nearest(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="nearest: personal"):
-        writer(tmp_path).add([accuracy(1, model="personel")])
-    with pytest.raises(UsageError, match="nearest: local_test"):
-        writer(tmp_path).add([accuracy(1, split="localtest")])
-
-
-@pytest.mark.parametrize("after", range(8))
+@pytest.mark.parametrize("after", [0, 2, 4, 7])
 def test_drop_after_leaves_exactly_the_rounds_up_to_it(tmp_path: Path, after: int) -> None:
     into = write_rounds(tmp_path, (1, 2, 3), (4,), (5, 6, 7))
     into.add([accuracy(8)])
@@ -116,16 +107,6 @@ def test_a_run_that_resumes_has_the_hash_of_one_that_never_stopped(tmp_path: Pat
     assert rows_sha256(read_metrics(tmp_path / "whole")) == rows_sha256(read_metrics(tmp_path / "stopped"))
 
 
-def test_a_truncated_part_is_refused_by_name(tmp_path: Path) -> None:
-    write_rounds(tmp_path, (1,), (2,))
-    torn = tmp_path / "metrics" / "part-000002-000002.parquet"
-    torn.write_bytes(torn.read_bytes()[:-20])
-    with pytest.raises(RunFolderError, match=r"part-000002-000002\.parquet: damaged"):
-        read_metrics(tmp_path)
-    writer(tmp_path).drop_after(1)
-    assert rounds_in(tmp_path) == [1, 1], "a damaged part that goes anyway need not be readable"
-
-
 def test_a_part_in_which_one_bit_has_changed_is_refused_by_name(tmp_path: Path) -> None:
     """Parquet itself would read many of them as other numbers."""
     write_rounds(tmp_path, (1,))
@@ -140,6 +121,8 @@ def test_a_part_in_which_one_bit_has_changed_is_refused_by_name(tmp_path: Path) 
             read_metrics(tmp_path)
         refused += 1
     assert refused == len(SCHEMA)
+    writer(tmp_path).drop_after(0)  # a damaged part that goes anyway need not be readable
+    assert rounds_in(tmp_path) == []
 
 
 def test_rounds_have_rows_until_a_part_is_missing_or_damaged(tmp_path: Path) -> None:
@@ -248,20 +231,14 @@ def test_drop_after_killed_at_any_instant_leaves_no_duplicate_and_can_be_called_
         assert files_in(folder) == ["part-000001-000002.parquet"]
 
 
-def test_joined_parts_hold_the_same_rows_in_one_file(tmp_path: Path) -> None:
-    write_rounds(tmp_path, (1,), (2, 3), (4,))
-    before = rows_sha256(read_metrics(tmp_path))
-    writer(tmp_path).join()
-    assert [path.name for path in (tmp_path / "metrics").glob("part-*")] == ["part-000001-000004.parquet"]
-    assert rows_sha256(read_metrics(tmp_path)) == before
-
-
 def test_a_kill_between_joining_and_removing_shows_every_row_once(tmp_path: Path) -> None:
     """The joined part is there, the others still are; then a writer opens the folder and drops rounds."""
     write_rounds(tmp_path, (1,), (2, 3), (4,))
-    rows = rounds_in(tmp_path)
+    rows, digest = rounds_in(tmp_path), rows_sha256(read_metrics(tmp_path))
     kept = {path.name: path.read_bytes() for path in (tmp_path / "metrics").glob("part-*")}
     writer(tmp_path).join()
+    assert files_in(tmp_path) == ["part-000001-000004.parquet"]
+    assert rows_sha256(read_metrics(tmp_path)) == digest
     for name, data in kept.items():
         (tmp_path / "metrics" / name).write_bytes(data)
     assert rounds_in(tmp_path) == rows

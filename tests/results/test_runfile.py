@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
-import socket
 from pathlib import Path
-from typing import get_args, get_type_hints
 
 import pytest
 
-import raffed
-from raffed.config.validation import Doc, Json
+from raffed.config.validation import Json
 from raffed.errors import RunFolderError
-from raffed.own.gate import check_inside
-from raffed.results import runfile
 from raffed.results.files import LARGEST, JsonFileError, NoJsonFileError, read_json
-from raffed.results.runfile import RunContents, problem, read_run, sealed, write_json
+from raffed.results.runfile import problem, read_run, sealed, write_json
 from tests.forging import FEWEST
 
 GOOD = {"a": [1, -2.5, True, None, "ü", {"b": {}}], "": 2**63 - 1}
@@ -30,17 +24,12 @@ def nested(depth: int) -> bytes:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "is not JSON"),
         (b'{"a": 1', "is not JSON"),
-        (b"\xef\xbb\xbf{}", "is not JSON"),
-        (b'{"a": "\xff"}', "is not JSON .invalid unicode code point"),
         (b"[]", "holds a list, but must hold an object"),
         (nested(200_000), "recursion limit"),
-        (b'{"a": "\\ud800"}', "is not JSON"),
         (b'{"a": NaN}', "is not JSON"),
         (b'{"a": 1e400}', "not finite"),
         (b'{"a": 1' + b"0" * 400 + b"}", "more than 64 bits"),
-        (b'{"a": ' + b"9" * 10_000 + b"}", "is not JSON"),
     ],
 )
 def test_content_that_raffed_never_writes_is_an_error(content: bytes, why: str, tmp_path: Path) -> None:
@@ -52,38 +41,19 @@ def test_content_that_raffed_never_writes_is_an_error(content: bytes, why: str, 
     assert "\n" not in str(raised.value)
 
 
-def test_what_was_written_is_read_also_the_deepest_that_is_allowed(tmp_path: Path) -> None:
+def test_what_was_written_is_read_up_to_a_depth_and_a_size(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(json.dumps(GOOD, ensure_ascii=False), encoding="utf-8")
     assert read_json(path) == GOOD
     path.write_bytes(nested(200))
     assert list(read_json(tmp_path / "a.json")) == ["a"]
-
-
-def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
-    with (tmp_path / "a.json").open("wb") as file:
+    with path.open("wb") as file:
         file.truncate(LARGEST + 1)
-    with pytest.raises(JsonFileError, match=r"has 33,554,433 bytes, but may have at most 33,554,432"):
-        read_json(tmp_path / "a.json")
-
-
-def test_no_file_is_told_apart_from_a_damaged_one(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    for path in (tmp_path / "none.json", tmp_path / "file" / "a.json"):
-        with pytest.raises(NoJsonFileError, match="there is no such file"):
-            read_json(path)
-
-
-@pytest.mark.skipif(os.name != "posix", reason="special files of POSIX systems")
-def test_what_is_no_regular_file_is_never_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # the name of a socket is short
-    Path("folder").mkdir()
-    os.mkfifo("pipe")
-    with socket.socket(socket.AF_UNIX) as bound:
-        bound.bind("socket")
-        for name, why in (("folder", "is a folder"), ("pipe", "is a named pipe"), ("socket", "is a socket")):
-            with pytest.raises(JsonFileError, match=why):
-                read_json(Path(name))
+    with pytest.raises(JsonFileError, match="but may have at most"):
+        read_json(path)
+    path.unlink()
+    with pytest.raises(NoJsonFileError):
+        read_json(path)
 
 
 def test_a_link_is_followed_inside_its_folder_and_not_out_of_it(tmp_path: Path) -> None:
@@ -101,32 +71,11 @@ def test_a_link_is_followed_inside_its_folder_and_not_out_of_it(tmp_path: Path) 
             read_json(run / f"{name}.json")
 
 
-def test_a_folder_that_is_itself_reached_by_a_link_is_the_folder(tmp_path: Path) -> None:
-    (tmp_path / "disk").mkdir()
-    (tmp_path / "disk" / "a.json").write_text("{}")
-    (tmp_path / "runs").symlink_to("disk")
-    assert read_json(tmp_path / "runs" / "a.json") == {}
-    check_inside(tmp_path / "runs", tmp_path / "disk" / "not" / "there" / "yet")
-
-
-def test_a_path_that_leads_out_of_a_folder_is_named(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "metrics").symlink_to(tmp_path)
-    for name in ("metrics", "metrics/new", "../x"):
-        with pytest.raises(RunFolderError, match="leads out of"):
-            check_inside(tmp_path / "run", tmp_path / "run" / name)
-
-
 def test_equal_objects_give_equal_bytes_whatever_their_order(tmp_path: Path) -> None:
     write_json(tmp_path / "a", {"b": 1, "a": {"d": 2, "c": "ü"}})
     write_json(tmp_path / "b", {"a": {"c": "ü", "d": 2}, "b": 1})
     expected = '{\n  "a": {\n    "c": "ü",\n    "d": 2\n  },\n  "b": 1\n}\n'
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() == expected.encode()
-
-
-def test_what_was_written_is_read(tmp_path: Path) -> None:
-    write_json(tmp_path / "run.json", FEWEST)
-    assert read_run(tmp_path) == sealed(FEWEST)
 
 
 @pytest.mark.parametrize("bad", [{"x": float("nan")}, {"x": Path("y")}])
@@ -150,20 +99,6 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
-def test_a_checkout_that_is_not_installed_records_its_own_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A copy of the tree on PYTHONPATH has no metadata of an installed package."""
-
-    def absent(name: str) -> str:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", absent)
-    runfile.versions.__globals__["_version"].cache_clear()
-    try:
-        assert runfile.versions()["raffed"] == raffed.__version__
-    finally:
-        runfile.versions.__globals__["_version"].cache_clear()
-
-
 def test_a_digit_that_changed_in_run_json_is_noticed_and_another_layout_is_not(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     write_json(path, FEWEST)
@@ -181,26 +116,15 @@ def test_a_digit_that_changed_in_run_json_is_noticed_and_another_layout_is_not(t
 
 WRONG: dict[str, tuple[Json, str]] = {
     "schema": ("2", "schema is '2', but must be a valid integer"),
-    "run_id": ("", "run_id is '', but must be a text of printable characters"),
     "identity": ("0" * 63, "but must be 64 hexadecimal digits"),
     "state": ("done", "but must be 'running', 'stopped', 'failed' or 'finished'"),
     "rounds_done": (-1, "rounds_done is -1, but must be greater than or equal to 0"),
-    "versions": ({"torch": 2}, "versions.torch is 2, but must be a valid string"),
+    "rounds_doen": (3, "is not a field that raffed writes (did you mean 'rounds_done'?)"),
     "hardware": ({"cores": 2.5}, "cores is 2.5, but must be a valid string or must be a valid integer"),
     "classes": ({"samples": ["1"], "holders": [1]}, "classes.samples[0] is '1', but must be a valid integer"),
-    "hashes": ({"metrics": "0" * 64, "vaults": "0" * 64}, "hashes.weights is missing"),
     "files": ({"../x": "0" * 64}, "files.../x is '../x', but must be the name of a file below the folder"),
     "segments": ([{"from": 1}], "segments[0].to is missing"),
-    "code": ([{"role": "method"}], "code[0].reference is missing"),
 }
-
-
-FIELDS = get_type_hints(RunContents, include_extras=True)
-
-
-def test_every_field_has_a_meaning() -> None:
-    kinds = FIELDS.values()
-    assert all(any(isinstance(one, Doc) for one in get_args(kind)) for kind in kinds)
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -209,23 +133,5 @@ def test_a_wrong_value_is_named(name: str) -> None:
     found = problem({**FEWEST, name: value})
     assert says in found
     assert found.count("\n") == 0
-
-
-def test_a_field_that_there_is_not_is_named_with_the_nearest() -> None:
-    assert "rounds_doen is not a field that raffed writes (did you mean 'rounds_done'?)" in problem(
-        {**FEWEST, "rounds_doen": 3}
-    )
-
-
-@pytest.mark.parametrize("name", FEWEST)
-def test_a_field_that_every_run_has_may_not_be_missing(name: str) -> None:
-    assert problem(FEWEST) == ""
-    assert problem({other: value for other, value in FEWEST.items() if other != name}).startswith(
-        f"has no {name};"
-    )
-
-
-@pytest.mark.parametrize("schema", [1, 3])
-def test_another_schema_is_left_to_the_version_that_wrote_it(schema: int) -> None:
-    found = problem({**FEWEST, "schema": schema})
-    assert found == f"schema {schema}, and this version of raffed reads 2; use the version that wrote it"
+    assert problem({**FEWEST, "schema": 3}).startswith("schema 3, and this version of raffed reads 2")
+    assert problem({key: one for key, one in FEWEST.items() if key != "run_id"}).startswith("has no run_id;")

