@@ -86,13 +86,6 @@ def test_nothing_of_the_client_can_be_reached_from_what_was_observed() -> None:
     assert set(found.upload.w.names) == set(found.broadcast.w.names) == ENCODER
 
 
-def test_what_was_observed_survives_being_sent() -> None:
-    """Both records are Wires, which pickle; private ones refuse. The copy gives the same gradient."""
-    found, _ = seen("mpfedcon")
-    copy = Observed(*pickle.loads(pickle.dumps((found.broadcast, found.upload))), found.lr)
-    assert same_bits(copy.gradient(), found.gradient())
-
-
 def test_mpfedcon_sends_the_representation_of_a_single_image_under_its_label() -> None:
     """A leak beside the gradient: with one layer of head the centre is the uploaded encoder's output."""
     found, net = seen("mpfedcon")

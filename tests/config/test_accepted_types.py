@@ -1,4 +1,4 @@
-"""What a configuration accepts by its types: a text, or the function, class or object itself."""
+"""What mypy --strict accepts of a user's code: objects in a configuration, and typed memories of a method."""
 
 from __future__ import annotations
 
@@ -20,13 +20,25 @@ import numpy as np
 from torch import Tensor, nn
 
 import raffed
-from raffed import Data, Dataset, Federation, Method, Model, RunConfig
+from raffed import Context, Data, Dataset, Federation, Forward, Method, Model
+from raffed import Params, Private, RunConfig, Term
 from raffed.data.label_splits import Dirichlet
+
+
+class Last(Private):
+    w: Params
+
+
+class Pull(Term[Last]):
+    mu: float
+
+    def loss(self, f: Forward, k: Context[Last]) -> Tensor:
+        return self.mu * (f.w - k.mine.w).sq_norm()
 
 
 @raffed.method(title="Mine")
 def mine(mu: float = 0.1) -> Method:
-    return Method("Mine")
+    return Method("Mine", terms=(Pull(mu),))
 
 
 @raffed.split
@@ -57,14 +69,22 @@ config = RunConfig(
     federation=Federation(metrics=[right, "mylab:top2"]),
 )
 other = replace(config, method=mine, data=Data(split=Dirichlet(4, 0.5)))
-third = RunConfig(method="fedprox", args={"mu": 0.1}, federation=Federation(metrics=right))
 name: str = config.method + config.data.dataset + config.data.split + config.model.name + config.loss
 """
-WRONG = "import raffed\nraffed.RunConfig(method=3)\nraffed.Data(split=3)\nraffed.Model(name=3.0)\n"
+WRONG = """import raffed
+from script import Last
+raffed.RunConfig(method=3)
+raffed.Data(split=3)
+raffed.Model(name=3.0)
+def of(k: raffed.Context[Last]) -> raffed.Params:
+    return k.mine.weights
+"""
 
 
 @pytest.mark.slow
-def test_a_script_that_gives_objects_passes_mypy_strict_and_numbers_do_not(tmp_path: Path) -> None:
+def test_a_script_that_gives_objects_passes_mypy_strict_and_numbers_and_unknown_fields_do_not(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
     (tmp_path / "wrong.py").write_text(WRONG, encoding="utf-8")
     mypy = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--config-file="]
@@ -78,4 +98,6 @@ def test_a_script_that_gives_objects_passes_mypy_strict_and_numbers_do_not(tmp_p
     )
     lines = [line for line in found.stdout.splitlines() if ": error:" in line]
     assert not [line for line in lines if line.startswith("script.py")], found.stdout
-    assert [line.partition(":")[2].partition(":")[0] for line in lines] == ["2", "3", "4"], found.stdout
+    numbers = [line.partition(":")[2].partition(":")[0] for line in lines]
+    assert numbers == ["3", "4", "5", "7"], found.stdout
+    assert '"Last" has no attribute "weights"' in lines[-1]

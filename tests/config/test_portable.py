@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import metadata
 
 import pytest
 
@@ -13,7 +12,6 @@ from raffed.config.portable import (
     check_machine,
     check_set,
     is_set,
-    set_where_possible,
     variables,
 )
 from raffed.config.validation import Json
@@ -105,17 +103,3 @@ def test_a_variable_that_was_changed_is_named(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("MKL_CBWR", "AVX2")
     with pytest.raises(UsageError, match="MKL_CBWR is 'AVX2'"):
         check_set("portable")
-
-
-@pytest.mark.parametrize(
-    ("version", "first"), [("2.4.6", "X86_V4"), ("2.3.1", "AVX512F"), ("3.0.0", "X86_V4")]
-)
-def test_numpy_gets_its_names_of_vectors(monkeypatch: pytest.MonkeyPatch, version: str, first: str) -> None:
-    monkeypatch.setattr(metadata, "version", lambda _: version)
-    assert variables()["NPY_DISABLE_CPU_FEATURES"].split()[0] == first
-
-
-@pytest.mark.parametrize("numerics", [None, 3, {"bits": ["x"]}, {"bits": "portable"}])
-def test_a_section_that_is_invalid_or_comes_too_late_sets_nothing(numerics: Json) -> None:
-    set_where_possible(numerics)
-    assert not is_set()

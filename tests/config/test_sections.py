@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, reject
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 
 from raffed.config.run import RunConfig
-from raffed.config.sections import SECTIONS
+from raffed.config.sections import SECTIONS, Model
 from raffed.config.toml import parse_toml
 from raffed.config.validation import Declaration, Value, declarations
-from raffed.core.method import Method
-from raffed.data.preparation import STYLES
 from raffed.errors import UnknownNameError, UsageError
-from raffed.search.request import PROTOCOLS, Request
+from raffed.runtime.initial_weights import read_initial
+from raffed.search.request import Request
 from tests.golden.configurations import CONFIGURATIONS
 
 KINDS = {"": RunConfig, **SECTIONS}
@@ -59,11 +63,6 @@ def test_every_field_says_what_it_means_and_every_number_has_a_range(kind: type)
         assert one.doc.endswith("."), one
         assert one.summary, one
         assert (one.range is not None) == (one.kinds[0] in ("int", "float")), one
-
-
-def test_a_method_without_a_name_is_refused_with_what_to_give() -> None:
-    with pytest.raises(UsageError, match="give the function that returns it"):
-        RunConfig(method=Method("Mine"))  # type: ignore[arg-type]
 
 
 def test_a_word_that_is_no_choice_is_refused_with_the_nearest_also_among_several() -> None:
@@ -151,15 +150,45 @@ def test_the_identities_of_the_golden_configurations_are_those_of_the_runs_that_
     )
 
 
-def test_the_styles_of_preprocessing_are_those_that_the_data_know() -> None:
-    assert set(declarations(SECTIONS["data"])["transform"].choices) == {"auto", *STYLES}
+# The file of `model.init` is a regular file, or the configuration is refused before anything is read.
 
 
-def test_every_protocol_of_a_sweep_says_what_it_means() -> None:
-    assert set(PROTOCOLS) == set(declarations(Request)["protocol"].choices)
+def placed(path: Path, kind: str) -> str:
+    if kind == "a named pipe":
+        os.mkfifo(path)
+    if kind == "a folder":
+        path.mkdir()
+    if kind == "a link in a circle":
+        path.symlink_to(path)
+    return "/dev/zero" if kind == "a device without an end" else str(path)
 
 
-def test_changing_nothing_gives_the_same_configuration_and_an_unknown_section_is_refused() -> None:
-    assert RunConfig().changed({}) == RunConfig()
-    with pytest.raises(UsageError, match="unknown key in the configuration 'locale'; nearest: local"):
-        RunConfig().changed({"locale.lr": 1.0})
+@pytest.mark.skipif(os.name != "posix", reason="other systems have no such files")
+@pytest.mark.parametrize(
+    "kind", ["a named pipe", "a device without an end", "a folder", "a link in a circle", "missing"]
+)
+@pytest.mark.parametrize("known", ["", "0" * 64])  # a new run, and one whose run.json has the hash
+def test_what_is_not_a_regular_file_is_refused_at_once(tmp_path: Path, kind: str, known: str) -> None:
+    file = placed(tmp_path / "weights.pt", kind)
+    with pytest.raises(UsageError, match=r"model\.init = "):
+        read_initial(Model(init=file, init_sha256=known))
+
+
+@pytest.mark.parametrize("kind", ["pt", "safetensors"])
+def test_numbers_in_bfloat16_are_read_as_the_same_numbers_in_float32(tmp_path: Path, kind: str) -> None:
+    values = torch.tensor([[1.0, -0.0078125], [3.140625, 65536.0]])  # bfloat16 has them exactly
+    path = tmp_path / f"weights.{kind}"
+    (torch.save if kind == "pt" else save_file)({"a": values.bfloat16()}, path)
+    read = read_initial(Model(init=str(path), init_sha256=sha256(path.read_bytes()).hexdigest()))
+    assert read is not None
+    assert read["a"].dtype == "float32"
+    assert read["a"].tolist() == values.tolist()
+
+
+def test_what_is_no_table_of_real_numbers_is_refused_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "weights.pt"
+    wrong = {"is not a plain table of real numbers": 1j, "has NaN in it": float("nan")}
+    for said, number in wrong.items():
+        torch.save({"fc.weight": torch.ones(2) * number}, path)
+        with pytest.raises(UsageError, match=rf"fc\.weight {said}"):
+            read_initial(Model(init=str(path), init_sha256=sha256(path.read_bytes()).hexdigest()))
