@@ -13,7 +13,7 @@ import hashlib
 import importlib.util
 import json
 import re
-import sys
+import shutil
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar, cast
 
 from raffed.adopted.families import FAMILIES, Family
-from raffed.errors import UsageError
+from raffed.errors import RaffedError, UsageError
 from raffed.own.gate import within
 from raffed.results.files import read_regular
 
@@ -111,15 +111,15 @@ class Source:
         """Return all nodes of one kind."""
         return cast("list[Kind]", self._kinds.get(kind, []))
 
-    def imports(self) -> Iterator[tuple[ast.Import | ast.ImportFrom, str, tuple[str, ...]]]:
-        """Yield each import: its statement, the module, with leading dots resolved, and the names taken."""
+    def imports(self) -> Iterator[tuple[ast.AST, str, list[ast.alias]]]:
+        """Yield each import: its statement, the module, with leading dots resolved, and what is taken."""
         package = self.path.split("/")[:-1]
         for plain in self.all(ast.Import):
-            yield from ((plain, alias.name, ()) for alias in plain.names)
+            yield from ((plain, alias.name, []) for alias in plain.names)
         for node in self.all(ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
-            yield node, module, tuple(alias.name for alias in node.names)
+            yield node, module, node.names
 
 
 class Checkout:
@@ -144,17 +144,31 @@ class Checkout:
     @functools.cached_property
     def hashes(self) -> dict[str, str]:
         """Return the SHA-256 of every Python file of the checkout by its path."""
-        files = sorted(path for path in self.folder.rglob("*.py") if path.is_file())
-        return {self.named(path): hashlib.sha256(_bytes(self.folder, path)).hexdigest() for path in files}
+        return _hashes(self.folder)
 
     @functools.cached_property
     def sha256(self) -> str:
         """Return the SHA-256 of all Python files of the checkout together."""
         return hashlib.sha256(json.dumps(self.hashes, sort_keys=True).encode()).hexdigest()
 
+    def copy_to(self, target: Path) -> None:
+        """Copy the Python files."""
+        for name in self.hashes:
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(self.folder / name, target / name)
+        self.check_same(target)
+
+    def check_same(self, folder: Path) -> None:
+        """Raise a RaffedError if a folder does not hold the files whose hashes were taken."""
+        if _hashes(folder) != self.hashes:
+            raise RaffedError(f"{self.folder}: files changed while they were executed; start the run anew")
+
     def named(self, path: Path) -> str:
         """Return a path below the checkout as text."""
         return path.relative_to(self.folder).as_posix()
+
+    def _below_root(self, file: Path) -> str:
+        return file.relative_to(self.root).as_posix()
 
     def file_of(self, module: str) -> Path | None:
         """Return the file of a module of the author's, or None."""
@@ -163,6 +177,10 @@ class Checkout:
             if file.is_file():
                 return file
         return None
+
+    def is_in(self, package: str, source: Source) -> bool:
+        """Return whether a file belongs to the family's package of `servers` or `clients`."""
+        return source.path.startswith(getattr(self.family, package).replace(".", "/") + "/")
 
     def is_local(self, module: str) -> bool:
         """Return whether a module's first part is a folder or file beside the main file."""
@@ -175,7 +193,7 @@ class Checkout:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # such as odd escapes in strings of the author's
                 tree = ast.parse(_bytes(self.folder, path))
-            return Source(path.relative_to(self.root).as_posix(), self.named(path), tree)
+            return Source(self._below_root(path), self.named(path), tree)
         except (SyntaxError, ValueError, RecursionError) as error:
             line = getattr(error, "lineno", None) or 1
             self.unreadable.append(Missing(str(error), CodeLine(self.named(path), line)))
@@ -190,8 +208,8 @@ class Checkout:
             if source is None:
                 continue
             found[source.path] = source
-            for _, module, names in source.imports():
-                for name in (module, *(f"{module}.{name}" for name in names)):
+            for _, module, taken in source.imports():
+                for name in (module, *(f"{module}.{alias.name}" for alias in taken)):
                     file = self.file_of(name) if self.is_local(name) else None
                     if file is not None and file not in seen:
                         seen.add(file)
@@ -238,33 +256,32 @@ class Checkout:
         return list(found.values())
 
     def _server(self, name: str) -> str | None:
-        """Return the file below the package of servers that defines a class, as the main file names it."""
-        folder = self.family.servers.replace(".", "/") + "/"
-        for _, module, names in self.entry.imports():
-            renamed = {a.asname or a.name: a.name for a in _aliases(self.entry, module)}
-            if name in renamed and self.file_of(module) and module.startswith(self.family.servers):
-                return module.replace(".", "/") + ".py"
-            if names == ("*",) and module == self.family.servers:
-                for path, source in self.sources.items():
-                    if path.startswith(folder) and any(c.name == name for c in source.all(ast.ClassDef)):
-                        return path
+        """Return the file in the package of servers that defines a class, as the main file names it."""
+        for _, module, taken in self.entry.imports():
+            if module.startswith(self.family.servers):
+                names, file = {alias.asname or alias.name for alias in taken}, self.file_of(module)
+                if name in names and file:
+                    return self._below_root(file)
+                if "*" in names:
+                    return next(self._defining({name}), None)
         return None
+
+    def _defining(self, names: set[str]) -> Iterator[str]:
+        """Yield the files in the package of servers that define one of some classes."""
+        for path, source in self.sources.items():
+            defined = {node.name for node in source.all(ast.ClassDef)}
+            if self.is_in("servers", source) and defined & names:
+                yield path
 
     def loop_of(self, server: str) -> Source:
         """Return the file with the loop over rounds: the server's, or that of a class it builds on."""
-        folder, waiting = self.family.servers.replace(".", "/") + "/", [server]
+        waiting = [server]
         for path in waiting:
             source = self.sources[path]
             if any(function.name == "train" for function in source.all(ast.FunctionDef)):
                 return source
             bases = {last_name(base) for node in source.all(ast.ClassDef) for base in node.bases}
-            waiting += [
-                other
-                for other, each in self.sources.items()
-                if other.startswith(folder)
-                and other not in waiting
-                and any(node.name in bases for node in each.all(ast.ClassDef))
-            ]
+            waiting += [other for other in self._defining(bases) if other not in waiting]
         return self.sources[server]
 
     def packages(self) -> list[Missing]:
@@ -273,7 +290,7 @@ class Checkout:
         for source in self.sources.values():
             for node, module, _ in source.imports():
                 first = module.split(".")[0]
-                if first and not self.is_local(first) and not _installed(first):
+                if first and not self.is_local(first) and importlib.util.find_spec(first) is None:
                     found.setdefault(first, Missing(first, source.at(node)))
         return sorted(found.values())
 
@@ -291,6 +308,7 @@ class Checkout:
         """Return names that are used and defined nowhere, and methods called on self that no class has."""
         found: dict[tuple[str, str], Missing] = {}
         defined = {name for source in self.sources.values() for name in _attributes(source)}
+        foreign = self._foreign()
         for source in self.sources.values():
             known = self._known(source, {source.path})
             for node in sorted(source.all(ast.Name), key=position):
@@ -300,7 +318,8 @@ class Checkout:
                 method = call.func
                 if isinstance(method, ast.Attribute) and last_name(method.value) == "self":
                     name = method.attr
-                    if name not in defined and name[:2] != "__" and self._all_bases(source, call):
+                    around = {outer.name for outer in source.around[call]}
+                    if name not in defined and name[:2] != "__" and not around & foreign:
                         found.setdefault((name, source.path), Missing(f"self.{name}", source.at(call)))
         return sorted(found.values(), key=lambda missing: missing.place)
 
@@ -313,39 +332,24 @@ class Checkout:
         known |= {str(getattr(node, "name", "")) for kind in named for node in source.all(kind)}
         for alias in source.all(ast.alias):
             known.add((alias.asname or alias.name).split(".")[0])
-        for _, module, names in source.imports():
-            if names != ("*",):
-                continue
+        stars = [module for _, module, taken in source.imports() if [one.name for one in taken] == ["*"]]
+        for module in stars:
             file = self.file_of(module) if self.is_local(module) else None
-            star = self.sources.get(file.relative_to(self.root).as_posix()) if file else None
-            if star is None:
+            star = self.sources.get(self._below_root(file)) if file else None
+            more = self._known(star, seen | {star.path}) if star and star.path not in seen else set()
+            if star is None or more is None:
                 return None
-            if star.path not in seen:
-                more = self._known(star, seen | {star.path})
-                if more is None:
-                    return None
-                known |= more
+            known |= more
         return known
 
-    @functools.cached_property
-    def _classes(self) -> dict[str, ast.ClassDef]:
-        return {node.name: node for each in self.sources.values() for node in each.all(ast.ClassDef)}
-
-    def _all_bases(self, source: Source, node: ast.AST) -> bool:
-        """Return whether all classes above the one around a node are the author's own."""
-        outer = [about for about in source.around[node] if isinstance(about, ast.ClassDef)]
-        waiting, seen = outer[-1:], set()
-        while waiting:
-            current = waiting.pop()
-            for base in current.bases:
-                name = last_name(base)
-                if name == "object" or name in seen:
-                    continue
-                if name not in self._classes:
-                    return False
-                seen.add(name)
-                waiting.append(self._classes[name])
-        return bool(outer)
+    def _foreign(self) -> set[str]:
+        """Return the classes that build on one that is not the author's, directly or not."""
+        classes = [node for source in self.sources.values() for node in source.all(ast.ClassDef)]
+        bases = {node.name: {last_name(base) for base in node.bases} - {"object"} for node in classes}
+        foreign: set[str] = set()
+        for _ in bases:
+            foreign |= {name for name, of in bases.items() if of - bases.keys() or of & foreign}
+        return foreign
 
     def commit(self) -> str | None:
         """Return the commit that is checked out, as the files of git have it."""
@@ -363,24 +367,19 @@ class Checkout:
         """Return the licence by the first lines of the file that holds it, or None if there is none."""
         for file in sorted(self.folder.glob("*")):
             if re.match(r"(licen[cs]e|copying)(\.|$)", file.name, re.IGNORECASE) and file.is_file():
-                text = _bytes(self.folder, file)[:2000].decode("utf-8", "replace")
-                words = " ".join(text.split())
+                words = " ".join(_text(self.folder, file)[:2000].split())
                 return next((name for sign, name in LICENCES.items() if re.search(sign, words)), file.name)
         return None
 
     def versions(self) -> list[Missing]:
         """Return the lines of the release that say which versions it was written for."""
         found = []
+        stated = r"[\s-]*((python|torch|pytorch|numpy|torchvision)\s*[=<>~!]=?[^\s]*)"
         for path in sorted(self.folder.rglob("*")):
             if re.fullmatch(r"(requirements.*\.txt|env.*\.ya?ml)", path.name) and path.is_file():
-                for number, line in enumerate(
-                    _bytes(self.folder, path).decode("utf-8", "replace").splitlines(), 1
-                ):
-                    stated = re.match(
-                        r"[\s-]*((python|torch|pytorch|numpy|torchvision)\s*[=<>~!]=?[^\s]*)", line
-                    )
-                    if stated:
-                        found.append(Missing(stated[1], CodeLine(self.named(path), number)))
+                for number, line in enumerate(_text(self.folder, path).splitlines(), 1):
+                    if match := re.match(stated, line):
+                        found.append(Missing(match[1], CodeLine(self.named(path), number)))
         return found
 
 
@@ -398,12 +397,19 @@ def _main_of(folder: Path) -> tuple[Family, Path]:
     for depth in range(DEEPEST + 1):
         for family in FAMILIES:
             for path in sorted(folder.glob("*/" * depth + family.main)):
-                text = _bytes(folder, path).decode("utf-8", "replace")
                 servers = re.escape(family.servers)
-                if re.search(rf"^(from|import)\s+{servers}\b", text, re.MULTILINE):
+                if re.search(rf"^(from|import)\s+{servers}\b", _text(folder, path), re.MULTILINE):
                     return family, path
     known = ", ".join(f"{family.name} ({family.main} that imports {family.servers})" for family in FAMILIES)
     raise UsageError(f"{folder} holds no main file of a known family; known are {known}")
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    files = sorted(path for path in folder.rglob("*.py") if path.is_file())
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(_bytes(folder, path)).hexdigest()
+        for path in files
+    }
 
 
 def _bytes(folder: Path, path: Path) -> bytes:
@@ -414,17 +420,16 @@ def _bytes(folder: Path, path: Path) -> bytes:
     return read_regular(path)
 
 
+def _text(folder: Path, path: Path) -> str:
+    return _bytes(folder, path).decode("utf-8", "replace")
+
+
 def _line_of(folder: Path, name: str, ending: str = "") -> str | None:
     """Return the first line of a file that has an ending, or None if there is none."""
     if not (folder / name).is_file():
         return None
-    lines = _bytes(folder, folder / name).decode("utf-8", "replace").splitlines()
+    lines = _text(folder, folder / name).splitlines()
     return next((line.strip() for line in lines if line.endswith(ending)), None)
-
-
-def _aliases(source: Source, module: str) -> list[ast.alias]:
-    nodes = source.all(ast.ImportFrom)
-    return [alias for node in nodes if node.module == module for alias in node.names]
 
 
 def _attributes(source: Source) -> Iterator[str]:
@@ -433,16 +438,6 @@ def _attributes(source: Source) -> Iterator[str]:
     yield from (node.name for node in source.all(ast.ClassDef))
     yield from (node.attr for node in source.all(ast.Attribute) if isinstance(node.ctx, ast.Store))
     yield from (node.id for node in source.all(ast.Name) if isinstance(node.ctx, ast.Store))
-
-
-def _installed(package: str) -> bool:
-    """Return whether a package can be imported here. It is looked for, and not imported."""
-    if package in sys.stdlib_module_names:
-        return True
-    try:
-        return importlib.util.find_spec(package) is not None
-    except (ImportError, ValueError):
-        return False
 
 
 def position(node: ast.AST) -> tuple[int, int]:

@@ -40,10 +40,6 @@ NO_STATE = (type, types.ModuleType, types.FunctionType, types.MethodType, types.
 CAN_BE_MADE_ANEW = (*NO_STATE, io.IOBase, type(threading.Lock()), type(threading.RLock()))
 
 
-class Stopped(BaseException):
-    """The loop is left between two rounds. No `except Exception` of the author's sees it."""
-
-
 class RefusedError(Exception):
     """The code cannot be stepped, or cannot be resumed."""
 
@@ -201,11 +197,10 @@ def loops_over_rounds(path: str, rounds: str) -> set[int]:
     """Return the lines of a file on which a loop asks `range` for the rounds, which have this name."""
     found: set[int] = set()
     for node in ast.walk(ast.parse(pathlib.Path(path).read_bytes())):
-        names = [
-            part.attr for part in ast.walk(getattr(node, "iter", node)) if isinstance(part, ast.Attribute)
-        ]
-        if isinstance(node, ast.For) and rounds in names:
-            found.update(range(node.iter.lineno, (node.iter.end_lineno or 0) + 1))
+        if isinstance(node, ast.For):
+            over = node.iter
+            if any(getattr(part, "attr", "") == rounds for part in ast.walk(over)):
+                found.update(range(over.lineno, (over.end_lineno or 0) + 1))
     return found
 
 
@@ -215,14 +210,11 @@ class Engine:
     `order` says what to execute, and `tell` and `ask` write an event and read a command.
     """
 
-    def __init__(
-        self, order: Any, root: pathlib.Path, tell: Callable[..., None], ask: Callable[[], Any]
-    ) -> None:
-        self.order, self.root, self.tell, self.ask = order, root, tell, ask
+    def __init__(self, order: Any, tell: Callable[..., None], ask: Callable[[], Any]) -> None:
+        self.order, self.root, self.tell, self.ask = order, pathlib.Path(order["root"]), tell, ask
         self.server: Any = None
         self.scores: list[Any] = []
         self.participants: Any = ()
-        self.patched: list[Any] = []
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """Find the modules of servers as usual, and look at their classes when they have been executed."""
@@ -251,13 +243,10 @@ class Engine:
                     return _train(server, *args, **named)
 
                 setattr(kind, "train", trained)  # noqa: B010 (mypy knows no such attribute)
-                self.patched.append((kind, train))
 
     def begin(self, server: Any, train: Any) -> None:
-        """Take the object whose `train` begins for the server, and put the classes back as they were."""
+        """Take the object whose `train` begins for the server, and watch its tests and its loop."""
         self.server = server
-        for kind, function in self.patched:
-            kind.train = function
         for name in dir(type(server)):
             if name.startswith(tuple(self.order["tests"])):
                 setattr(type(server), name, self.listening(name, getattr(type(server), name)))
@@ -296,7 +285,10 @@ class Engine:
         return tested
 
     def stepped(self, steps: range, frame: Any) -> Iterator[int]:
-        """Yield the author's round numbers to the loop in a frame, and wait after each for what to do."""
+        """Yield the author's round numbers to the loop in a frame.
+
+        After each, `ask` gives the names of files into which the state goes, and then "go".
+        """
         first = self.order["done"]
         self.tell("ready", rounds=len(steps), server=type(self.server).__name__, versions=versions())
         if self.order["state"]:
@@ -312,15 +304,9 @@ class Engine:
                 participants=len(getattr(self.server, "selected_clients", self.participants)),
                 state=digest(self.server, self.root),
             )
-            self.obey({name: frame.f_locals[name] for name in self.order["carried"]})
-
-    def obey(self, local: Any) -> None:
-        """Follow the commands after a round. `local` holds the loop's variables that live on."""
-        for command in iter(self.ask, {"do": "go"}):
-            if command["do"] == "save":
-                self.tell("saved", left=saved(self.server, local, self.root, command["place"]))
-            else:
-                raise Stopped
+            for place in iter(self.ask, "go"):
+                local = {name: frame.f_locals[name] for name in self.order["carried"]}
+                self.tell("saved", left=saved(self.server, local, self.root, place))
 
 
 def versions() -> dict[str, str]:
@@ -328,47 +314,23 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
 
 
-def check_same(path: pathlib.Path, wanted: str) -> bytes:
-    """Return the bytes of a file of the author's, which must have a hash."""
-    data = path.read_bytes()
-    if hashlib.sha256(data).hexdigest() != wanted:
-        raise RefusedError(f"{path} has changed")
-    return data
-
-
-def copied(source: pathlib.Path, files: dict[str, str], target: pathlib.Path) -> None:
-    """Copy the files of a checkout."""
-    for name, wanted in files.items():
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        (target / name).write_bytes(check_same(source / name, wanted))
-
-
 def execute(order: Any, tell: Callable[..., None], ask: Callable[[], Any]) -> None:
     """Execute the author's main file, and tell how it ended."""
     lacking = [name for name in order["packages"] if importlib.util.find_spec(name) is None]
     if lacking:
         raise RefusedError(f"this interpreter lacks the packages {', '.join(lacking)}")
-    source, target = pathlib.Path(order["source"]), pathlib.Path(order["target"])
-    copied(source, order["files"], target)
-    main = target / order["main"]
+    main = pathlib.Path(order["root"], order["main"])
     os.chdir(str(main.parent))
     sys.path[0], sys.argv, sys.dont_write_bytecode = str(main.parent), [str(main), *order["flags"]], True
     torch.set_num_threads(order["threads"])
     random.seed(order["seed"])
     np.random.seed(order["seed"])  # noqa: NPY002
     torch.manual_seed(order["seed"])
-    engine = Engine(order, target, tell, ask)
+    engine = Engine(order, tell, ask)
     sys.meta_path.insert(0, engine)
-    try:
-        runpy.run_path(str(main), run_name="__main__")
-        if engine.server is None:
-            raise RefusedError(f"{main.name} ended, and no server of {order['servers']} trained")
-    except Stopped:
-        pass
-    finally:
-        sys.stdout.flush()
-    for name, wanted in order["files"].items():
-        check_same(source / name, wanted)
+    runpy.run_path(str(main), run_name="__main__")
+    if engine.server is None:
+        raise RefusedError(f"{main.name} ended, and no server of {order['servers']} trained")
     tell("end")
 
 

@@ -22,10 +22,9 @@ class Family(NamedTuple):
             {seed} in its name.
         central: Whether the samples of all clients lie in one array, and the server's model is scored on the
             test set. Otherwise every client has samples of its own for both.
-        set_by: Flag of the author's parser → the field that sets it. Parsers have one of several names for
-            some, with `|` between them.
+        set_by: Flag of the author's parser → the field, or option, that sets it. Of several flags of a field
+            the first one that the parser has stands for it.
         given: Flag → its value in every run, where the parser has it.
-        repeats: Flags that repeat the whole run.
     """
 
     name: str
@@ -40,7 +39,6 @@ class Family(NamedTuple):
     central: bool
     set_by: Mapping[str, str]
     given: Mapping[str, str | float | bool]
-    repeats: tuple[str, ...] = ()
 
 
 FAMILIES = (
@@ -66,11 +64,14 @@ FAMILIES = (
             "eval_gap": "federation.eval_every",
             "batch_size": "local.batch_size",
             "local_learning_rate": "local.lr",
-            "local_epochs|local_steps": "local.epochs",
-            "model|model_family": "model.name",
+            "local_epochs": "local.epochs",
+            "local_steps": "local.epochs",
+            "model": "model.name",
+            "model_family": "model.name",
+            "times": "--seeds",
+            "prev": "--seeds",
         },
         given={},
-        repeats=("times", "prev"),
     ),
     Family(
         name="flsim",
@@ -87,7 +88,7 @@ FAMILIES = (
             "method": "method",
             "dataset": "data.dataset",
             "total-client": "data.split",
-            "non-iid|iid|split-rule|split-coef|data-file": "data.split",
+            **dict.fromkeys(("non-iid", "iid", "split-rule", "split-coef", "data-file"), "data.split"),
             "comm-rounds": "federation.rounds",
             "active-ratio": "federation.participation",
             "batchsize": "local.batch_size",
@@ -98,4 +99,3 @@ FAMILIES = (
         given={"non-iid": True, "split-rule": "Dirichlet", "split-coef": 0.1},
     ),
 )
-EXECUTED = tuple(family.name for family in FAMILIES if family.set_by)

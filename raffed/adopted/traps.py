@@ -8,15 +8,15 @@ round to round.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from raffed.adopted.checkout import Checkout, CodeLine, Source, last_name, position, text_of
 
 Nodes: TypeAlias = Iterator[ast.AST]
 Find: TypeAlias = Callable[[Checkout, Source], Nodes]
-Among: TypeAlias = Callable[[Checkout, Source], list[Source]]
 
 
 @cache
@@ -30,70 +30,43 @@ def traps_of(checkout: Checkout) -> dict[str, list[CodeLine]]:
     return {key: sorted(set(places)) for key, places in found.items()}
 
 
-# Small questions
+def _nodes(kind: type[ast.AST], text: str, *, among: str = "", within: str = ".*", name: str = ".*") -> Find:
+    """Find the nodes of one kind by their text.
 
-
-def _calls(source: Source, *names: str) -> Iterator[ast.Call]:
-    yield from (call for call in source.all(ast.Call) if last_name(call.func) in names)
-
-
-def _given(call: ast.Call, name: str) -> str:
-    """Return a keyword of a call as it is written, or ""."""
-    return next((text_of(keyword.value) for keyword in call.keywords if keyword.arg == name), "")
-
-
-def _first_argument(call: ast.Call) -> str:
-    return text_of(call.args[0]) if call.args else ""
-
-
-def _anywhere(checkout: Checkout, source: Source) -> list[Source]:
-    return [source]
-
-
-def _of_clients(checkout: Checkout, source: Source) -> list[Source]:
-    """Return the file in a list if it holds clients, otherwise an empty list."""
-    return [source] if source.path.startswith(checkout.family.clients.replace(".", "/") + "/") else []
-
-
-def _of_servers(checkout: Checkout, source: Source) -> list[Source]:
-    """Return the file in a list if it holds servers, otherwise an empty list."""
-    return [source] if source.path.startswith(checkout.family.servers.replace(".", "/") + "/") else []
-
-
-def _nodes(kind: type[ast.AST], fits: Callable[[Source, Any], bool], among: Among = _anywhere) -> Find:
-    """Find the nodes of one kind that fit, in some of the files."""
-    return lambda checkout, source: (
-        node for file in among(checkout, source) for node in file.all(kind) if fits(file, node)
-    )
-
-
-def _call(name: str, fits: Callable[[ast.Call], bool], among: Among = _anywhere) -> Find:
-    """Find the calls of one function that fit, in some of the files."""
-    return _nodes(ast.Call, lambda _, call: last_name(call.func) == name and fits(call), among)
-
-
-def _loaders(of_tests: bool, name: str, *values: str) -> Find:
-    """Find the loaders of one part of a client's data that have a keyword as one of `values`."""
+    Args:
+        kind: The kind.
+        text: A regular expression that is found in the text.
+        among: The package that holds the file, `servers` or `clients`; "" for every file.
+        within: A regular expression for the name of the function around the node.
+        name: One for the name of the function that is called or defined.
+    """
 
     def find(checkout: Checkout, source: Source) -> Nodes:
-        for call in _calls(source, "DataLoader"):
-            is_of_tests = any(word in source.function(call) for word in ("test", "valid"))
-            counts = _given(call, name) in values and (values == ("True",) or _of_clients(checkout, source))
-            if counts and is_of_tests == of_tests:
-                yield call
+        if among and not checkout.is_in(among, source):
+            return
+        for node in source.all(kind):
+            named = last_name(node.func) if isinstance(node, ast.Call) else getattr(node, "name", "")
+            fits = re.fullmatch(name, named) and re.fullmatch(within, source.function(node))
+            if fits and re.search(text, text_of(node), re.DOTALL):
+                yield node
 
     return find
 
 
+def _call(name: str, text: str = "", *, among: str = "", within: str = ".*") -> Find:
+    """Find the calls of functions by their last name."""
+    return _nodes(ast.Call, text, among=among, within=within, name=name)
+
+
+# What text alone does not say
+
+
 def _round_loops(checkout: Checkout, source: Source) -> Iterator[tuple[ast.FunctionDef, ast.For]]:
     """Yield the loop over rounds in each `train` of a server."""
-    functions = [each for file in _of_servers(checkout, source) for each in file.all(ast.FunctionDef)]
+    functions = source.all(ast.FunctionDef) if checkout.is_in("servers", source) else []
     for function in (each for each in functions if each.name == "train"):
         loops = [line for line in function.body if isinstance(line, ast.For)]
         yield from ((function, loop) for loop in loops if "rounds" in text_of(loop.iter))
-
-
-# What the traps look for
 
 
 def _scored(checkout: Checkout, source: Source, before: bool) -> Nodes:
@@ -106,30 +79,27 @@ def _scored(checkout: Checkout, source: Source, before: bool) -> Nodes:
             yield scored
 
 
-def _seeds(where: Callable[[str], bool], constant: bool | None = None) -> Find:
-    """Find the calls that seed a generator in some functions, with a constant or another value."""
-
-    def fits(source: Source, call: ast.Call) -> bool:
-        is_constant = bool(call.args) and isinstance(call.args[0], ast.Constant)
-        seeds = last_name(call.func) in ("manual_seed", "seed")
-        return seeds and where(source.function(call)) and constant in (None, is_constant)
-
-    return _nodes(ast.Call, fits)
-
-
 def _never_seeded(checkout: Checkout, source: Source) -> Nodes:
     """Yield each draw of NumPy or of Python's own generator, if nothing in the release seeds it."""
-    for module in {"np.random", "random"} - _seeded(checkout):
-        for call in source.all(ast.Call):
-            if isinstance(call.func, ast.Attribute) and text_of(call.func.value) == module:
-                yield call
+    called = _called(checkout)
+    for module in ("np.random", "random"):
+        if f"{module}.seed" not in called:
+            draws = _nodes(ast.Call, rf"^{re.escape(module)}\.\w+\(")
+            yield from draws(checkout, source)
 
 
 @cache
-def _seeded(checkout: Checkout) -> set[str]:
-    """Return the modules whose generator something in the release seeds."""
-    calls = [call for every in checkout.sources.values() for call in _calls(every, "seed")]
-    return {text_of(call.func).removesuffix(".seed") for call in calls}
+def _called(checkout: Checkout) -> set[str]:
+    """Return what a release calls, such as `np.random.seed`."""
+    calls = [call for every in checkout.sources.values() for call in every.all(ast.Call)]
+    return {text_of(call.func) for call in calls}
+
+
+def _lasting_optimiser(checkout: Checkout, source: Source) -> Nodes:
+    """Yield where a client makes its optimiser once, if the server keeps its clients."""
+    if "self.clients.append" in _called(checkout):
+        made = _nodes(ast.Assign, r"^self\.optimizer = ", among="clients", within="__init__")
+        yield from made(checkout, source)
 
 
 def _other_order(checkout: Checkout, source: Source) -> Nodes:
@@ -147,43 +117,6 @@ def _collects(loop: ast.For) -> bool:
     taken = [call.args[0] for call in calls if last_name(call.func) == "append"]
     own = [node for node in taken if text_of(node).startswith(f"{text_of(loop.target)}.")]
     return bool(own) and "train_samples" not in map(last_name, taken)
-
-
-def _is_live(call: ast.Call) -> bool:
-    """Return whether a server keeps a part of a client's own model there, not a copy of it."""
-    kept = _first_argument(call)
-    return kept.startswith(("client.model", "client.heads", "self.clients[")) and "(" not in kept
-
-
-def _written_argument(source: Source, node: ast.Attribute) -> bool:
-    """Return whether the arguments are written, which clients read from the same object."""
-    written = isinstance(node.ctx, ast.Store) and source.function(node) != "__init__"
-    return written and last_name(node.value) == "args"
-
-
-def _lasting_optimiser(checkout: Checkout, source: Source) -> Nodes:
-    """Yield where a client makes its optimiser once, if the server keeps its clients."""
-    if _keeps_clients(checkout):
-        for node in (node for file in _of_clients(checkout, source) for node in file.all(ast.Assign)):
-            if source.function(node) == "__init__" and text_of(node.targets[0]) == "self.optimizer":
-                yield node
-
-
-@cache
-def _keeps_clients(checkout: Checkout) -> bool:
-    calls = [call for every in checkout.sources.values() for call in _calls(every, "append")]
-    return any(text_of(call.func) == "self.clients.append" for call in calls)
-
-
-def _own_rate(_: Source, node: ast.Dict) -> bool:
-    given = {text_of(key): text_of(value) for key, value in zip(node.keys, node.values, strict=True)}
-    return "'params'" in given and any(sign in given.get("'lr'", "") for sign in "*/")
-
-
-def _of_rounds(source: Source, node: ast.BinOp) -> bool:
-    """Return whether a number is computed from the number of rounds, but not how often their loop turns."""
-    used = {last_name(side) for side in (node.left, node.right)} & {"global_rounds", "comm_rounds"}
-    return bool(used) and not (text_of(node.right) == "1" and source.function(node) == "train")
 
 
 def carried(checkout: Checkout, source: Source) -> Iterator[ast.Name]:
@@ -209,18 +142,11 @@ def _after_the_loop(checkout: Checkout, source: Source) -> Nodes:
                 yield node
 
 
-def _sends_parameters_alone(_: Source, node: ast.FunctionDef) -> bool:
-    """Return whether a client takes over the parameters that it gets, and nothing else of a model."""
-    text = text_of(node) if node.name == "set_parameters" else ""
-    return ".parameters()" in text and "buffers" not in text and "state_dict" not in text
-
-
 def _softmax_stays(checkout: Checkout, source: Source) -> Nodes:
     """Yield each softmax in a forward function, if the main file takes off last layers."""
-    assigned = [text_of(node.value) for node in checkout.entry.all(ast.Assign)]
-    if "nn.Identity()" in assigned:
-        calls = _calls(source, "log_softmax", "softmax")
-        yield from (call for call in calls if source.function(call) == "forward")
+    for call in _call("(log_)?softmax", within="forward")(checkout, source):
+        if any(text_of(node.value) == "nn.Identity()" for node in checkout.entry.all(ast.Assign)):
+            yield call
 
 
 SAYS = {  # what the code does, in one sentence
@@ -260,65 +186,50 @@ SAYS = {  # what the code does, in one sentence
 }
 
 
-def _decays(call: ast.Call) -> bool:
-    return _given(call, "weight_decay") not in ("", "0") and last_name(call.func) in ("SGD", "Adam", "AdamW")
-
-
-def _by_the_name(_: Source, node: ast.Compare) -> bool:
-    named = isinstance(node.ops[0], ast.In) and isinstance(node.left, ast.Constant)
-    return named and "dataset" in text_of(node.comparators[0])
-
-
-def _of_all(source: Source, loop: ast.For) -> bool:
-    return text_of(loop.iter) == "self.clients" and source.function(loop).startswith("send")
-
-
-def _one_by_one(_: Source, node: ast.Compare) -> bool:
-    return "ratio" in text_of(node) and isinstance(node.ops[0], ast.LtE | ast.Lt)
-
-
-def _weighs_samples(call: ast.Call) -> bool:
-    return "weights" in text_of(call.func) and _first_argument(call).endswith(".train_samples")
-
-
-def _of_client_0(_: Source, node: ast.Subscript) -> bool:
-    return text_of(node) == "self.datasets.client_x[0]"
-
-
+TRAINING, TESTING = r"(?!.*(test|valid)).*", r".*(test|valid).*"  # names of functions that make loaders
 FINDS: dict[str, Find] = {
     "scored-before": partial(_scored, before=True),
     "scored-after": partial(_scored, before=False),
-    "best-round": _call("max", lambda call: "test" in _first_argument(call), _of_servers),
-    "last-batch-dropped": _loaders(False, "drop_last", "True"),
-    "last-batch-kept": _loaders(False, "drop_last", "", "False"),
-    "tests-dropped": _loaders(True, "drop_last", "True"),
-    "not-shuffled": _loaders(False, "shuffle", "", "False"),
-    "tests-draw": _loaders(True, "shuffle", "True"),
-    "seeded-by-clients": _seeds(lambda name: name == "__init__"),
-    "one-seed": _seeds(lambda name: name == "", constant=True),
+    "best-round": _call("max", r"\([^,]*test", among="servers"),
+    "last-batch-dropped": _call("DataLoader", r"drop_last=True", within=TRAINING),
+    "last-batch-kept": _call("DataLoader", r"^(?!.*drop_last=(?!False))", among="clients", within=TRAINING),
+    "tests-dropped": _call("DataLoader", r"drop_last=True", within=TESTING),
+    "not-shuffled": _call("DataLoader", r"^(?!.*shuffle=(?!False))", among="clients", within=TRAINING),
+    "tests-draw": _call("DataLoader", r"shuffle=True", within=TESTING),
+    "seeded-by-clients": _call("(manual_)?seed", within="__init__"),
+    "one-seed": _call("(manual_)?seed", r"\(\d+\)$", within=""),
     "not-seeded": _never_seeded,
-    "seeded-by-round": _seeds(lambda name: name not in ("", "__init__"), constant=False),
-    "drawn-one-by-one": _nodes(ast.Compare, _one_by_one, _of_servers),
-    "all-are-sent": _nodes(ast.For, _of_all, _of_servers),
-    "mean-by-samples": _call("append", _weighs_samples),
-    "mean-uniform": _call(
-        "mean", lambda call: _given(call, "dim") == "0" and "clients" in text_of(call), _of_servers
-    ),
+    "seeded-by-round": _call("(manual_)?seed", r"\((?!\d+\)$)", within=r"(?!__init__$).+"),
+    "drawn-one-by-one": _nodes(ast.Compare, r"ratio.* <=? | <=? .*ratio", among="servers"),
+    "all-are-sent": _nodes(ast.For, r"^for \w+ in self\.clients:", among="servers", within="send.*"),
+    "mean-by-samples": _call("append", r"weights.*\.append\(.*\.train_samples\)$"),
+    "mean-uniform": _call("mean", r"^(?=.*clients).*dim=0[,)]", among="servers"),
     "two-orders": _other_order,
-    "live-parts": _call("append", _is_live, _of_servers),
-    "shared-arguments": _nodes(ast.Attribute, _written_argument, _of_servers),
-    "shared-messages": _call("copy_", lambda call: "comm_vecs" in text_of(call.func), _of_servers),
-    "statistics-stay": _nodes(ast.FunctionDef, _sends_parameters_alone, _of_clients),
+    "live-parts": _call(
+        "append", r"\.append\((client\.model|client\.heads|self\.clients\[)[^(]*\)$", among="servers"
+    ),
+    "shared-arguments": _nodes(
+        ast.Assign, r"^[\w.]*\bargs\.\w+ = ", among="servers", within=r"(?!__init__$).*"
+    ),
+    "shared-messages": _call("copy_", r"comm_vecs.*\.copy_\(", among="servers"),
+    "statistics-stay": _nodes(
+        ast.FunctionDef,
+        r"^(?!.*(buffers|state_dict)).*\.parameters\(\)",
+        among="clients",
+        name="set_parameters",
+    ),
     "softmax-stays": _softmax_stays,
     "optimiser-stays": _lasting_optimiser,
-    "rates-by-layer": _nodes(ast.Dict, _own_rate),
-    "clipped": _call("clip_grad_norm_", lambda call: True),
-    "weight-decay": _nodes(ast.Call, lambda _, call: _decays(call)),
-    "looks-ahead": _nodes(ast.BinOp, _of_rounds),
-    "steps-of-client-0": _nodes(ast.Subscript, _of_client_0),
+    "rates-by-layer": _nodes(ast.Dict, r"^(?=.*'params':).*'lr': [^,}]*[*/]"),
+    "clipped": _call("clip_grad_norm_"),
+    "weight-decay": _call("SGD|Adam|AdamW", r"weight_decay=(?!0[,)])"),
+    "looks-ahead": _nodes(
+        ast.BinOp, r"^(?!.*rounds [+-] 1$)([\w.]*(global|comm)_rounds \W|.*\W [\w.]*(global|comm)_rounds$)"
+    ),
+    "steps-of-client-0": _nodes(ast.Subscript, r"^self\.datasets\.client_x\[0\]$", among="servers"),
     "carried-over": carried,
     "trains-after": _after_the_loop,
-    "bool-flags": _call("add_argument", lambda call: _given(call, "type") == "bool"),
-    "by-data-name": _nodes(ast.Compare, _by_the_name),
-    "equal-sizes": _call("asarray", lambda call: _first_argument(call) in ("client_x", "clnt_x")),
+    "bool-flags": _call("add_argument", r"type=bool[,)]"),
+    "by-data-name": _nodes(ast.Compare, r"^'[^']*' in .*dataset"),
+    "equal-sizes": _call("asarray", r"\((client_x|clnt_x)[,)]"),
 }

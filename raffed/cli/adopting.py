@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from raffed.api.adopting import Audit
 from raffed.api.adopting import adopt as audited
 from raffed.cli.messages import counted
 from raffed.cli.tables import show, show_pairs
 from raffed.results.text import tell
 
 SHOWN = 4  # places of a trap; --json has all of them
+LACKS = {  # what the audit lists → what kind of thing it is, and what its problem is
+    "packages": ("package", "not installed here"),
+    "missing": ("file", "not released"),
+    "undefined": ("name", "defined nowhere"),
+    "unreadable": ("file", "is not read"),
+}
 
 
 def adopt(path: Path, *, as_json: bool = False) -> None:
@@ -30,37 +36,38 @@ def adopt(path: Path, *, as_json: bool = False) -> None:
     """
     found = audited(path)
     if as_json:
-        tell(json.dumps({"event": "adopt", **found.as_dict()}))
+        tell(json.dumps({"event": "adopt", **found}))
     else:
         _show(found)
 
 
-def _show(found: Audit) -> None:
-    lost = [method.name for method in found.methods if method.server is None]
+def _show(found: Mapping[str, Any]) -> None:
+    lost = [method["name"] for method in found["methods"] if method["server"] is None]
+    stated = [f"{one['name']} ({one['place']})" for one in found["versions"]]
     show_pairs(
         (
-            ("family", f"{found.family}, started by {found.main}"),
-            ("commit", found.commit or "not a checkout of git"),
-            ("licence", found.licence or "no file states one"),
-            ("files", f"{counted(len(found.files), 'Python file')}, SHA-256 {found.sha256}"),
-            ("methods", ", ".join(method.name for method in found.methods if method.server)),
+            ("family", f"{found['family']}, started by {found['main']}"),
+            ("commit", found["commit"] or "not a checkout of git"),
+            ("licence", found["licence"] or "no file states one"),
+            ("files", f"{counted(len(found['files']), 'Python file')}, SHA-256 {found['sha256']}"),
+            ("methods", ", ".join(method["name"] for method in found["methods"] if method["server"])),
             *([("not released", ", ".join(lost))] if lost else []),
-            *([("written for", ", ".join(map(str, found.versions)))] if found.versions else []),
+            *([("written for", ", ".join(stated))] if stated else []),
         )
     )
     flags = [
-        (", ".join(flag.names), flag.kind, flag.default, ", ".join(flag.choices)) for flag in found.flags
+        (", ".join(flag["names"]), flag["kind"], flag["default"], ", ".join(flag["choices"]))
+        for flag in found["flags"]
     ]
-    show(("flag", "type", "default", "choices"), flags, title=f"Flags of {found.main}")
+    show(("flag", "type", "default", "choices"), flags, title=f"Flags of {found['main']}")
     lacks = [
-        *(("package", missing.name, str(missing.place), "not installed here") for missing in found.packages),
-        *(("file", missing.name, str(missing.place), "not released") for missing in found.missing),
-        *(("name", missing.name, str(missing.place), "defined nowhere") for missing in found.undefined),
-        *(("file", str(missing.place), missing.name, "is not read") for missing in found.unreadable),
+        (kind, one["name"], one["place"], problem)
+        for listed, (kind, problem) in LACKS.items()
+        for one in found[listed]
     ]
     if lacks:
         show(("kind", "name", "used first in", "problem"), lacks, title="Missing")
-    traps = [(one["says"], str(len(one["places"])), _some(one["places"])) for one in found.as_dict()["traps"]]
+    traps = [(one["says"], str(len(one["places"])), _some(one["places"])) for one in found["traps"]]
     show(("what the code does", "places", "where"), traps, title="Habits that change numbers", right="places")
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raffed.adopted.checkout import AuthorFlag, Checkout, Source, last_name
-from raffed.adopted.families import EXECUTED, Family
+from raffed.adopted.families import FAMILIES, Family
 from raffed.adopted.traps import carried, traps_of
 from raffed.config.run import RunConfig
 from raffed.config.sections import SECTIONS, Model
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from raffed.core.method import Factory, Method
     from raffed.methods.own import Space
 
-_FORM = re.compile(rf"({'|'.join(EXECUTED)}):[^#]+#[\w.-]+")
+_FORM = re.compile(rf"({'|'.join(family.name for family in FAMILIES)}):[^#]+#[\w.-]+")
 MODEL = "author:"  # before the name of a network of the author's
 TAKEN = {  # fields beside these that a run of an author's engine may set
     *(f"data.{name}" for name in ("root", "download", "pool", "local_test", "samples", "split_args")),
@@ -182,8 +182,7 @@ class AuthorsMethod:
 
     def flag_of(self, field: str) -> str:
         """Return the flag of the author's parser that stands for a field of the configuration."""
-        set_by = self.family.set_by.items()
-        named = [name for names, where in set_by if where == field for name in names.split("|")]
+        named = [name for name, where in self.family.set_by.items() if where == field]
         known = [name for name in named if name in self.flags]
         if not known:
             raise UsageError(f"{self.checkout.main}: its parser has no flag {' or '.join(named)} for {field}")
@@ -245,13 +244,13 @@ class AuthorsMethod:
         usual = {name: asdict(kind()) for name, kind in SECTIONS.items()}
         given = {name: asdict(getattr(config, name)) for name in SECTIONS}
         taken = TAKEN | set(self.family.set_by.values())
-        refused = [
+        changed = {
             f"{section}.{field}"
             for section, fields in given.items()
             for field, value in fields.items()
-            if value != usual[section][field] and f"{section}.{field}" not in taken
-        ]
-        refused += ["loss"] if config.loss else []
+            if value != usual[section][field]
+        }
+        refused = [*sorted(changed - taken), *(["loss"] if config.loss else [])]
         if refused:
             raise UsageError(
                 f"{self.name}: raffed would have to do {', '.join(refused)} inside the author's loop; leave "
@@ -266,21 +265,15 @@ class AuthorsMethod:
             raise UsageError(f"local.epochs = {config.local.epochs}: the author's engine takes whole epochs")
 
     def _check_args(self, args: Mapping[str, Value]) -> None:
-        model = self.flag_of("model.name")
+        free = (self.flag_of("model.name"), "dataset")
         for name, value in args.items():
-            flag = self.flags.get(name)
-            if flag is None:
+            if name not in self.flags:
                 raise UnknownNameError(f"flag of {self.checkout.main}", name, self.flags)
-            field = next(
-                (where for names, where in self.family.set_by.items() if name in names.split("|")), ""
-            )
-            if name in self.family.repeats:
-                raise UsageError(f"--set {name}: repeats are runs with seeds; give --seeds")
-            if field and name not in (model, "dataset"):
+            flag, field = self.flags[name], self.family.set_by.get(name)
+            if field and name not in free:
                 raise UsageError(f"--set {name}: {field} sets it; leave it out")
-            if type(value) not in KINDS.get(flag.kind, (bool,)) or (
-                flag.choices and str(value) not in flag.choices
-            ):
+            chosen = not flag.choices or str(value) in flag.choices
+            if not chosen or type(value) not in KINDS.get(flag.kind, (bool,)):
                 wanted = " or ".join(flag.choices) or flag.kind
                 raise UsageError(
                     f"--set {name}={value}: it must be {wanted}; the author's default is {flag.default}"

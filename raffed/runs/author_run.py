@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -68,15 +69,15 @@ def _scored(setup: Setup) -> tuple[Lists, str]:
     return setup.partition.test, setup.partition.test_pool
 
 
-def _write_pfllib(setup: Setup, split: str, folder: Path) -> None:
+def _write_pfllib(setup: Setup, folder: Path) -> None:
     """Write the samples of every client, with tests of its own, or its held-out samples in their place."""
     data, partition = setup.dataset, setup.partition
     pools = {"train": (data.x, data.y), "test": (data.x_test, data.y_test)}
-    lists = partition.train, *_scored(setup)
+    lists, split = (partition.train, *_scored(setup)), setup.config.data.split
     export(DividedData.of(pools, *lists, data.num_classes, split, data.max_value), f"pfllib:{folder}")
 
 
-def _write_flsim(setup: Setup, split: str, folder: Path) -> None:
+def _write_flsim(setup: Setup, folder: Path) -> None:
     """Write four arrays: samples [clients, n, ...] and labels [clients, n, 1], and those of the test set.
 
     In its place stand the held-out samples of all clients, if the run has some.
@@ -93,7 +94,7 @@ def _write_flsim(setup: Setup, split: str, folder: Path) -> None:
 
 
 # How a family's engines find the samples of the clients in their folder
-LAYOUTS: dict[str, Callable[[Setup, str, Path], None]] = {"pfllib": _write_pfllib, "flsim": _write_flsim}
+LAYOUTS: dict[str, Callable[[Setup, Path], None]] = {"pfllib": _write_pfllib, "flsim": _write_flsim}
 
 
 def author_events(
@@ -124,7 +125,7 @@ def author_events(
     check_partition_fits(engine, config, setup)
     gate.trust([engine.sha256])
     with held(path), written(path):
-        folder = AuthorFolder.opened(path, config, setup, engine, command, resumed)
+        folder = AuthorFolder(path, config, setup, engine, command, resumed)
         try:
             with contextlib.closing(folder.rounds(stop)) as events:
                 yield from events
@@ -173,40 +174,29 @@ def check_partition_fits(engine: AuthorsMethod, config: RunConfig, setup: Setup)
         )
 
 
-@dataclass
 class AuthorFolder:
-    """The folder of a run of an author's engine, while the run is executed.
+    """The folder of a run of an author's engine, opened anew, or at its last checkpoint if it is `resumed`.
 
     Attributes:
         record: Its run.json.
         done: Rounds that are complete.
     """
 
-    path: Path
-    config: RunConfig
-    setup: Setup
-    engine: AuthorsMethod
-    command: Sequence[str]
-    record: RunRecord
-    writer: MetricsWriter
-    done: int
-
-    @staticmethod
-    def opened(
+    def __init__(
+        self,
         path: Path,
         config: RunConfig,
         setup: Setup,
         engine: AuthorsMethod,
         command: Sequence[str],
         resumed: bool,
-    ) -> AuthorFolder:
-        """Open a folder anew, or at its last checkpoint."""
+    ) -> None:
+        self.path, self.config, self.setup, self.engine, self.command = path, config, setup, engine, command
         if resumed:
             contents = read_run(path)
             check_partition(path, contents, setup.partition)
-            check_drawn(
-                path, contents, setup.partition, parse_split(config.data.split, config.data.split_args)
-            )
+            split = parse_split(config.data.split, config.data.split_args)
+            check_drawn(path, contents, setup.partition, split)
             done = contents["rounds_done"]
             code = [engine_record(engine)]
             contents["segments"] = [*up_to(contents["segments"], done), new_segment(done)]
@@ -216,14 +206,13 @@ class AuthorFolder:
             check_free(path, config.identity())
             contents, done = _contents(config, setup, engine, command), 0
             make_folder(path)
-        record = RunRecord(path, contents)
-        record.write({"state": "running", "error": None})
+        self.record, self.done = RunRecord(path, contents), done
+        self.record.write({"state": "running", "error": None})
         about = contents["run_id"], config.method, setup.dataset.name, config.data.split, config.seed
-        writer = MetricsWriter(path, *about, record.add_files)
-        writer.drop_after(done if resumed else -1)
+        self.writer = MetricsWriter(path, *about, self.record.add_files)
+        self.writer.drop_after(done if resumed else -1)
         setup.partition.save(path / PARTITION)
-        record.add_files({PARTITION: file_sha256(path / PARTITION)})
-        return AuthorFolder(path, config, setup, engine, command, record, writer, done)
+        self.record.add_files({PARTITION: file_sha256(path / PARTITION)})
 
     def rounds(self, stop: Callable[[], bool]) -> Generator[RoundEvent, None, None]:
         """Execute the remaining rounds, and write down how they ended."""
@@ -237,26 +226,22 @@ class AuthorFolder:
                     f"the author's loop has {ready['rounds']} rounds, and not {total + 1 - ahead}"
                 )
             self.record.contents["engine"].update(server=ready["server"], versions=ready["versions"])
-            halted = False
-            while self.done < total and not halted:
+            while self.done < total:
                 heard = process.hear("round")
                 number = heard["index"] + ahead
                 rows = self._rows(number, heard)
                 self.writer.add(rows)
-                if number == 0:
-                    process.say({"do": "go"})
-                    continue
-                self._checkpoint(number, heard, process)
-                event = round_event(number, total, [], rows, heard["seconds"])
-                yield replace(event, participants=heard["participants"])
-                halted = stop()
-                process.say({"do": "stop" if halted and number < total else "go"})
+                if number:
+                    self._checkpoint(number, heard, process)
+                    event = round_event(number, total, [], rows, heard["seconds"])
+                    yield replace(event, participants=heard["participants"])
+                    if stop() and number < total:
+                        self.record.write({"state": "stopped", "error": None})
+                        return
+                process.say("go")
             process.hear("end")
-        shutil.rmtree(self.path / PLACE, ignore_errors=True)
-        if self.done < total:
-            self.record.write({"state": "stopped", "error": None})
-        else:
-            self._finish()
+        self.engine.checkout.check_same(self.engine.checkout.folder)
+        self._finish()
 
     def _rows(self, number: int, heard: Event) -> list[Row]:
         """Return the rows of an iteration. If samples were held out, its tests were on these."""
@@ -266,18 +251,17 @@ class AuthorFolder:
         return [row._replace(split="val") if row.split in ("test", "local_test") else row for row in rows]
 
     def _order(self, state: Path | None) -> dict[str, Any]:
-        """Return what the process is told to execute, in a fresh folder with the data of the clients."""
+        """Return what the process is told to execute, in a folder with the files and the clients' data."""
         checkout, family = self.engine.checkout, self.engine.family
         main, place = checkout.named(checkout.main), self.path / PLACE
         shutil.rmtree(place, ignore_errors=True)
+        checkout.copy_to(place)
         name = self.command[self.command.index("--dataset") + 1]
         clients, seed = self.setup.partition.num_clients, self.config.seed
         folder = (place / main).parent / family.data.format(dataset=name, clients=clients, seed=seed)
-        LAYOUTS[family.name](self.setup, self.config.data.split, Path(os.path.normpath(folder)))
+        LAYOUTS[family.name](self.setup, Path(os.path.normpath(folder)))
         return {
-            "source": str(checkout.folder),
-            "target": str(place),
-            "files": checkout.hashes,
+            "root": str(place),
             "main": main,
             "flags": list(self.command),
             "servers": family.servers,
@@ -297,6 +281,7 @@ class AuthorFolder:
         environment = {name: os.environ[name] for name in HANDED if name in os.environ}
         threads = str(self.config.runtime.threads)
         environment |= {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+        environment["PYTHONUNBUFFERED"] = "1"  # what it prints is in the log, even if it is ended
         environment["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"  # engines read whole models of their own
         if not self.config.runtime.gpu_fraction:  # some engines take a GPU whenever they see one
             environment["CUDA_VISIBLE_DEVICES"] = ""
@@ -323,6 +308,7 @@ class AuthorFolder:
             raise
         finally:
             process.communicate()
+            shutil.rmtree(self.path / PLACE, ignore_errors=True)
 
     def _signature(self, done: int) -> str:
         """Return this account's signature of the configuration and of the checkpoint after some rounds."""
@@ -345,7 +331,7 @@ class AuthorFolder:
     def _checkpoint(self, number: int, heard: Event, process: EngineProcess) -> None:
         """Write the rows and the state of a round. Until run.json names it, the one before counts."""
         name = STATE.format(number)
-        process.say({"do": "save", "place": str(self.path / name)})
+        process.say(str(self.path / name))
         left = process.hear("saved")["left"]
         sync_folder(self.path)
         sha256 = file_sha256(self.path / name)
@@ -386,24 +372,18 @@ class EngineProcess:
         process: The process.
         log: The file with what it prints.
         seconds: Most seconds until its next event.
-        late: Whether it was ended because it took longer.
     """
 
     process: subprocess.Popen[str]
     log: Path
     seconds: float
-    late: bool = False
 
-    def say(self, order: Mapping[str, Any]) -> None:
+    def say(self, order: Mapping[str, Any] | str) -> None:
         """Send an order or a command. A process that has ended is noticed by `hear`."""
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(json.dumps(order) + "\n")
             self.process.stdin.flush()
-
-    def _end_late(self) -> None:
-        self.late = True
-        end(self.process)
 
     def hear(self, event: str) -> Event:
         """Return the next event, which must be of this kind.
@@ -412,14 +392,15 @@ class EngineProcess:
             RaffedError: The author's code failed, ended, or took too long.
         """
         assert self.process.stdout is not None
-        alarm = threading.Timer(self.seconds, self._end_late)
+        late = time.monotonic() + self.seconds
+        alarm = threading.Timer(self.seconds, end, (self.process,))
         alarm.daemon = True
         alarm.start()
         try:
             line = self.process.stdout.readline()
         finally:
             alarm.cancel()
-        if self.late:
+        if not line and time.monotonic() >= late:
             raise RaffedError(
                 f"the author's code was ended, because a round took more than {self.seconds:g} seconds; what "
                 f"it printed is in {self.log}; if it only needs longer, go on with `raffed resume "

@@ -12,12 +12,12 @@ from pathlib import Path
 
 MAIN = """
     import argparse
-    import random
-    import numpy as np
+    import os
     import torch
     from flcore.servers.serverx import FedX
     from flcore.servers.servery import FedY
     torch.manual_seed(0)
+    print(sorted(os.environ))
 
     def run(args):
         shape = 784 if "MNIST" in args.dataset else 64

@@ -60,30 +60,22 @@ class Proof:
         """Return the folder of a process: the same for all, because states hold names of files."""
         place = self.work / "engine"
         shutil.rmtree(place, ignore_errors=True)
+        self.checkout.copy_to(place)
         dataset = self.flags[self.flags.index("--dataset") + 1]
         folder = self.method.family.data.format(dataset=dataset, clients=4, seed=0)
         shutil.copytree(self.data, os.path.normpath((place / self._main).parent / folder))
         return place
 
-    def unhooked(self, index: int, last: int) -> str:
-        """Return the hash after an iteration of the main file, without any hook.
-
-        It is taken at the end of a run of so many iterations. Engines that make room for all rounds in
-        advance run them all, and it is taken as the next begins.
-        """
-        place = self._fresh()
-        for name in self.checkout.hashes:
-            (place / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(self.checkout.folder / name, place / name)
-        words = [str(HERE / "unhooked.py"), str(DRIVER), str(place), self._main, self.checkout.family.servers]
-        fixed = not self.method.family.extra
-        flags = ["0", str(index + 2 if fixed else 0), "--", *self._flags(last if fixed else index)]
+    def unhooked(self, last: int) -> list[str]:
+        """Return the hashes after each iteration of the main file, without any hook."""
+        words = [str(HERE / "unhooked.py"), str(DRIVER), str(self._fresh()), self._main]
+        words += [self.checkout.family.servers, "0", "--", *self._flags(last)]
         done = subprocess.run(
-            [sys.executable, *words, *flags], env=ENVIRONMENT, capture_output=True, text=True, check=False
+            [sys.executable, *words], env=ENVIRONMENT, capture_output=True, text=True, check=False
         )
         found = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("digest ")]
         assert found, done.stderr[-2000:]
-        return found[0]
+        return found
 
     def stepped(
         self, last: int, *, done: int = 0, state: Path | None = None, kill: int | None = None
@@ -93,9 +85,7 @@ class Proof:
         The state after each iteration lies in `work`/INDEX.pt.
         """
         order = {
-            "source": str(self.checkout.folder),
-            "target": str(self._fresh()),
-            "files": self.checkout.hashes,
+            "root": str(self._fresh()),
             "main": self._main,
             "flags": self._flags(last),
             "servers": self.checkout.family.servers,
@@ -131,12 +121,12 @@ class Proof:
             assert event["event"] != "failed", event["text"] + (self.work / "log").read_text()[-2000:]
             if event["event"] == "round":
                 found[event["index"]] = event["state"]
-                say({"do": "save", "place": str(self.work / f"{event['index']}.pt")})
+                say(str(self.work / f"{event['index']}.pt"))
                 process.stdout.readline()
                 if kill == event["index"]:
                     process.send_signal(signal.SIGKILL)
                     break
-                say({"do": "go"})
+                say("go")
         process.communicate()
         return found
 
@@ -147,9 +137,8 @@ class Proof:
             AssertionError: Two hashes differ.
         """
         whole = self.stepped(last)
-        assert sorted(whole) == list(range(last + 1))
-        for index in range(last + 1):
-            assert self.unhooked(index, last) == whole[index], f"unhooked, iteration {index}"
+        assert list(whole) == list(range(last + 1))
+        assert self.unhooked(last) == list(whole.values())
         for index in range(last):
             shutil.copyfile(self.work / f"{index}.pt", self.work / "kept.pt")
             again = self.stepped(last, done=index + 1, state=self.work / "kept.pt", kill=index + 1)

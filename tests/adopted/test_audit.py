@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from raffed.adopted.traps import FINDS, SAYS
-from raffed.api.adopting import Audit, adopt
+from raffed.api.adopting import adopt
 from raffed.errors import RaffedError, UsageError
 from tests.warm import python
 
@@ -178,7 +180,7 @@ def release(folder: Path, files: dict[str, str], **more: str) -> Path:
     return folder
 
 
-def read(folder: Path, file: str = SERVER, lines: str = "") -> Audit:
+def read(folder: Path, file: str = SERVER, lines: str = "") -> dict[str, Any]:
     return adopt(release(folder, ENGINE, **{file: "\n" + textwrap.dedent(lines) + "\n"}))
 
 
@@ -189,48 +191,45 @@ def test_every_trap_has_a_case() -> None:
 @pytest.mark.parametrize("trap", CASES)
 def test_a_trap_is_found_in_a_file_that_has_it_and_not_in_one_that_has_not(trap: str, tmp_path: Path) -> None:
     file, having, lacking = CASES[trap]
-    places = read(tmp_path / "has", file, having).traps.get(trap, [])
+    found = {one["trap"]: one["places"] for one in read(tmp_path / "has", file, having)["traps"]}
     first = len(textwrap.dedent(ENGINE[file]).splitlines())
-    assert places
-    assert all(place.file == file and place.line > first for place in places)
-    assert trap not in read(tmp_path / "has not", file, lacking).traps
+    places = [place.split(":") for place in found[trap]]
+    assert all(name == file and int(line) > first for name, line in places)
+    assert trap not in [one["trap"] for one in read(tmp_path / "has not", file, lacking)["traps"]]
+
+
+def names(listed: list[dict[str, Any]]) -> list[str]:
+    return [one["name"] for one in listed]
 
 
 def test_what_a_release_has_and_lacks_is_named_with_its_line(tmp_path: Path) -> None:
     found = read(tmp_path)
-    assert (found.family, found.main, found.licence, found.commit) == (
-        "pfllib",
-        "system/main.py",
-        "MIT",
-        None,
-    )
-    assert {method.name: method.server for method in found.methods} == {
-        "FedX": "flcore/servers/serverx.py",
-        "FedY": None,
-    }
-    assert [(flag.names, flag.default, flag.choices) for flag in found.flags] == [
+    said = {"family": "pfllib", "main": "system/main.py", "licence": "MIT", "commit": None}
+    assert {name: found[name] for name in said} == said
+    servers = {method["name"]: method["server"] for method in found["methods"]}
+    assert servers == {"FedX": "flcore/servers/serverx.py", "FedY": None}
+    assert [(flag["names"], flag["default"], flag["choices"]) for flag in found["flags"]] == [
         (("-algo", "--algorithm"), "'FedX'", ()),
         (("--mode",), "'slow'", ("fast", "slow")),
     ]
-    lacks = [*found.packages, *found.missing, *found.undefined, *found.versions]
-    assert [(missing.name, str(missing.place)) for missing in lacks] == [
+    listed = ("packages", "missing", "undefined", "versions")
+    assert [(one["name"], one["place"]) for name in listed for one in found[name]] == [
         ("no_such_package", "system/main.py:3"),
         ("flcore.servers.servery", "system/main.py:5"),
         ("self.lost_method", f"{SERVER}:6"),
         ("lost_name", f"{SERVER}:7"),
         ("torch==1.8.0", "requirements.txt:1"),
     ]
-    assert set(found.files) == {name for name in ENGINE if name.endswith(".py")}
+    assert set(found["files"]) == {name for name in ENGINE if name.endswith(".py")}
 
 
 def test_the_second_family_and_names_that_a_star_import_brings(tmp_path: Path) -> None:
     found = adopt(release(tmp_path, SIMULATOR, **{"server/FedX.py": "\nuses = fedx"}))
-    assert (found.family, [method.server for method in found.methods]) == ("flsim", ["server/FedX.py"])
-    assert [missing.name for missing in found.undefined] == ["fedx", "args"]
+    assert (found["family"], found["methods"][0]["server"]) == ("flsim", "server/FedX.py")
+    assert names(found["undefined"]) == ["fedx", "args"]
     defined = {"client/__init__.py": "\nfrom .fedx import fedx", "server/FedX.py": "\nuses = fedx"}
     (tmp_path / "client" / "fedx.py").write_text("def fedx(): pass")
-    found = adopt(release(tmp_path, SIMULATOR, **defined))
-    assert [missing.name for missing in found.undefined] == ["args"]
+    assert names(adopt(release(tmp_path, SIMULATOR, **defined))["undefined"]) == ["args"]
 
 
 def test_the_commit_is_read_from_git_s_files(tmp_path: Path) -> None:
@@ -238,17 +237,17 @@ def test_the_commit_is_read_from_git_s_files(tmp_path: Path) -> None:
     (git / "refs" / "heads").mkdir(parents=True)
     (git / "HEAD").write_text("ref: refs/heads/main\n")
     (git / "packed-refs").write_text("# pack-refs\n1111 refs/heads/old\n2222 refs/heads/main\n")
-    assert adopt(tmp_path).commit == "2222"
+    assert adopt(tmp_path)["commit"] == "2222"
     (git / "refs" / "heads" / "main").write_text("3333\n")
-    assert adopt(tmp_path).commit == "3333"
+    assert adopt(tmp_path)["commit"] == "3333"
     (git / "HEAD").write_text("4444\n")
-    assert adopt(tmp_path).commit == "4444"
+    assert adopt(tmp_path)["commit"] == "4444"
 
 
 def test_a_file_that_is_not_python_of_today_is_named_and_the_rest_is_read(tmp_path: Path) -> None:
     found = read(tmp_path, CLIENT, "print 'old'")
-    assert [str(missing.place) for missing in found.unreadable] == [f"{CLIENT}:6"]
-    assert len(found.methods) == 2
+    assert [one["place"] for one in found["unreadable"]] == [f"{CLIENT}:6"]
+    assert len(found["methods"]) == 2
 
 
 def test_no_link_is_followed_out_of_the_folder_and_a_pipe_is_no_file(tmp_path: Path) -> None:
@@ -256,7 +255,7 @@ def test_no_link_is_followed_out_of_the_folder_and_a_pipe_is_no_file(tmp_path: P
     target = release(tmp_path / "code", ENGINE) / CLIENT
     target.unlink()
     os.mkfifo(target)
-    assert "flcore.clients.clientx" in [missing.name for missing in adopt(tmp_path / "code").missing]
+    assert "flcore.clients.clientx" in names(adopt(tmp_path / "code")["missing"])
     target.unlink()
     target.symlink_to(tmp_path / "secret.py")
     with pytest.raises(RaffedError, match=r"clientx\.py"):
@@ -290,19 +289,8 @@ def test_the_command_prints_all_of_it_in_a_process_of_its_own(tmp_path: Path) ->
 
 def test_no_release_is_known_by_its_name() -> None:
     """What the audit knows are habits of code, so it works on a release that nobody has seen yet."""
-    names = (
-        "PFLlib",
-        "FedTGP",
-        "DBE",
-        "GPFL",
-        "FedFew",
-        "HtFLlib",
-        "cwFedAvg",
-        "FLAYER",
-        "FedWMSAM",
-        "FedLESAM",
-    )
+    known = "PFLlib|FedTGP|DBE|GPFL|FedFew|HtFLlib|cwFedAvg|FLAYER|FedWMSAM|FedLESAM"
     folder = Path(__file__).parents[2] / "raffed" / "adopted"
     texts = [path.read_text(encoding="utf-8") for path in folder.glob("*.py")]
     assert len(texts) > 2
-    assert not [name for name in names for text in texts if name in text]
+    assert not [text for text in texts if re.search(known, text)]

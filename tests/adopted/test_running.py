@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ import pytest
 
 import raffed
 from raffed.adopted.checkout import Checkout
+from raffed.cli.config import read_local
 from raffed.config.run import RunConfig
 from raffed.data.importers.pfllib import DividedData, write_pfllib
 from raffed.data.partition_file import Partition
@@ -25,8 +27,9 @@ from raffed.errors import RaffedError, UsageError
 from raffed.methods.authors import AuthorsMethod
 from raffed.own import gate
 from raffed.results.by_samples import by_samples
-from raffed.results.runfile import read_run
-from raffed.results.writer import read_metrics
+from raffed.results.runfile import read_run, write_json
+from raffed.runs.folder import run_config
+from raffed.runs.result import RunResult
 from raffed.runs.run import resume, run
 from tests.adopted import engine
 from tests.adopted.proof import DRIVER, Proof
@@ -40,19 +43,42 @@ RUN = {
 }
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+@pytest.fixture(scope="module", autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        patched.setenv("SECRET_TOKEN", "hidden")
+        yield
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    return engine.written(tmp_path / "Engine")
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an engine that no test changes."""
+    return engine.written(tmp_path_factory.mktemp("a") / "Engine")
 
 
-@pytest.fixture
-def simulator(tmp_path: Path) -> Path:
-    return engine.written(tmp_path / "Simulator", engine.SIMULATOR)
+@pytest.fixture(scope="module")
+def simulator(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return one of the other family."""
+    return engine.written(tmp_path_factory.mktemp("a") / "Simulator", engine.SIMULATOR)
+
+
+@pytest.fixture(scope="module")
+def finished(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> RunResult:
+    """Return a finished run that no test changes."""
+    return run(usual(checkout), tmp_path_factory.mktemp("a") / "finished")
+
+
+@pytest.fixture(scope="module")
+def halted(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the same run, stopped after its first round; tests go on with copies."""
+    folder = tmp_path_factory.mktemp("a") / "halted"
+    assert run(usual(checkout), folder, stop=lambda: True).state == "stopped"
+    return folder
+
+
+def usual(checkout: Path) -> RunConfig:
+    return config(checkout, federation__eval_every=2, args__mu=0.25, runtime__author_python=sys.executable)
 
 
 def named(checkout: Path, method: str) -> str:
@@ -148,18 +174,16 @@ def test_published_engines(folder: str, method: str, flags: list[str], tmp_path:
     Proof(executed, data, [*flags, *more], tmp_path / "work").check()
 
 
-def test_rows_are_what_the_engine_prints(checkout: Path, tmp_path: Path) -> None:
-    result = run(config(checkout, federation__eval_every=2), tmp_path / "run")
-    assert result.state == "finished"
-    printed = re.findall(r"Test Accuracy: ([\d.]+)", (tmp_path / "run" / "engine.log").read_text())
-    rows = result.to_pandas()
+def test_rows_are_what_the_engine_prints(finished: RunResult) -> None:
+    printed = re.findall(r"Test Accuracy: ([\d.]+)", (finished.folder / "engine.log").read_text())
+    rows = finished.to_pandas()
     scores = rows[(rows["metric"] == "accuracy") & rows["client"].notna()]
     # Iteration i is scored before its training, so its model contains i rounds; every second one is scored
-    assert sorted(scores["round"].unique()) == [0, 2]
+    assert sorted(scores["round"]) == [0] * 4 + [2] * 4
     correct = (scores["value"] * scores["n"]).groupby(scores["round"]).sum()
     weighted = correct / scores.groupby("round")["n"].sum()
     assert weighted.tolist() == pytest.approx([float(text) for text in printed], abs=1e-6)
-    means = by_samples(result.metrics)
+    means = by_samples(finished.metrics)
     assert means[means["round"] == 2]["value"].tolist() == pytest.approx([float(printed[1])], abs=1e-6)
     assert sorted(rows[rows["metric"] == "loss"]["round"]) == [0, 1, 2, 3]
 
@@ -194,15 +218,12 @@ def test_engine_that_scores_after_training_counts_one_more(checkout: Path, tmp_p
     assert read_run(tmp_path / "run")["engine"]["not_saved"] == ["rule"]
 
 
-@pytest.mark.more
-def test_run_file_says_what_was_executed(checkout: Path, tmp_path: Path) -> None:
-    before = Checkout(checkout).hashes
-    run(config(checkout, args__mu=0.25), tmp_path / "run")
-    about = read_run(tmp_path / "run")
+def test_run_file_says_what_was_executed(finished: RunResult, checkout: Path) -> None:
+    about = read_run(finished.folder)
     assert about["title"] == "FedX (Engine)"
     [code] = about["code"]
     assert code["role"] == "engine"
-    assert code["files"] == before == Checkout(checkout).hashes
+    assert code["files"] == Checkout(checkout).hashes
     said = about["engine"]
     assert said["licence"] == "MIT"
     assert said["family"] == "pfllib"
@@ -217,7 +238,7 @@ def test_run_file_says_what_was_executed(checkout: Path, tmp_path: Path) -> None
         "--device": "cpu",
         "--global_rounds": "3",
         "--join_ratio": "0.75",
-        "--eval_gap": "1",
+        "--eval_gap": "2",
         "--batch_size": "16",
         "--local_learning_rate": "0.1",
         "--local_epochs": "1",
@@ -226,21 +247,19 @@ def test_run_file_says_what_was_executed(checkout: Path, tmp_path: Path) -> None
     }
 
 
-def stopped(checkout: Path, folder: Path) -> Path:
-    """Return a run that was stopped after its first round."""
-    assert run(config(checkout), folder, stop=lambda: True).state == "stopped"
-    return folder
-
-
-def test_stopped_run_goes_on_to_the_same_bits(checkout: Path, tmp_path: Path) -> None:
-    whole = run(config(checkout), tmp_path / "whole")
-    rounds: list[int] = []
-    again = resume(stopped(checkout, tmp_path / "run"), watch=lambda event: rounds.append(event.round))
+def test_stopped_run_goes_on_to_the_same_bits(finished: RunResult, halted: Path, tmp_path: Path) -> None:
+    folder, rounds = copied(halted, tmp_path / "run"), []
+    again = resume(folder, watch=lambda event: rounds.append(event.round))
     assert rounds == [2, 3]
-    assert again.hashes == whole.hashes
-    assert read_run(tmp_path / "run")["round_hashes"] == read_run(tmp_path / "whole")["round_hashes"]
-    assert not (tmp_path / "run" / "engine").exists()
-    assert [path.name for path in (tmp_path / "run").glob("*.pt")] == ["engine-000003.pt"]
+    assert again.hashes == finished.hashes
+    assert read_run(folder)["round_hashes"] == read_run(finished.folder)["round_hashes"]
+    assert not (folder / "engine").exists()
+    assert [path.name for path in folder.glob("*.pt")] == ["engine-000003.pt"]
+
+
+def copied(folder: Path, place: Path) -> Path:
+    shutil.copytree(folder, place)
+    return place
 
 
 @pytest.mark.slow
@@ -268,15 +287,8 @@ def test_failure_of_the_authors_code_is_told(checkout: Path, tmp_path: Path) -> 
     assert Checkout(checkout).hashes == before
 
 
-@pytest.mark.more
-def test_process_gets_no_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SECRET_TOKEN", "hidden")
-    asking = engine.SERVER_X.replace(
-        "begun = time.time()", "begun = print(sorted(os.environ)) or time.time()"
-    )
-    checkout = engine.written(tmp_path / "Engine", serverx=asking)
-    run(config(checkout, federation__rounds=1), tmp_path / "run")
-    log = (tmp_path / "run" / "engine.log").read_text()
+def test_process_gets_no_tokens(finished: RunResult) -> None:
+    log = (finished.folder / "engine.log").read_text()
     assert "PYTHONHASHSEED" in log
     assert "SECRET_TOKEN" not in log
 
@@ -302,7 +314,7 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {  # method, changes an
     "unknown flag": ("FedX", {"args__muu": 1}, "unknown flag .* nearest: mu"),
     "flag of a field": ("FedX", {"args__join_ratio": 0.5}, r"federation\.participation sets it"),
     "wrong type": ("FedX", {"args__steps": 0.5}, "must be int; the author's default is 3"),
-    "repeats": ("FedX", {"args__times": 3}, "give --seeds"),
+    "repeats": ("FedX", {"args__times": 3}, "--seeds sets it"),
     "false": ("FedX", {"args__auto_break": False}, "reads every text as true"),
     "no test samples": ("FedX", {"data__local_test": 0.0}, "client 0 has none; give --local-test"),
     "small client": ("FedX", {"local__batch_size": 1000}, r"drops the last batch \(.*clientx.py:"),
@@ -329,7 +341,8 @@ def test_refused_before_a_process_starts(
     assert not (tmp_path / "run" / "run.json").exists()
 
 
-def test_incomplete_releases_are_refused(checkout: Path, tmp_path: Path) -> None:
+def test_incomplete_releases_are_refused(tmp_path: Path) -> None:
+    checkout = engine.written(tmp_path / "Engine")
     main = checkout / "system" / "main.py"
     text = main.read_text()
     main.write_text(f"import no_such_package\nimport nor_this_one\n{text}")
@@ -348,8 +361,9 @@ def test_incomplete_releases_are_refused(checkout: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.more
-def test_changed_files_are_named(checkout: Path, tmp_path: Path) -> None:
-    folder = stopped(checkout, tmp_path / "run")
+def test_changed_files_are_named(tmp_path: Path) -> None:
+    checkout, folder = engine.written(tmp_path / "Engine"), tmp_path / "run"
+    run(config(checkout), folder, stop=lambda: True)
     with (checkout / "system" / "main.py").open("a") as stream:
         stream.write("\n# changed\n")
     with pytest.raises(UsageError, match=r"system/main\.py has changed since the run was begun"):
@@ -358,9 +372,9 @@ def test_changed_files_are_named(checkout: Path, tmp_path: Path) -> None:
 
 
 def test_code_that_only_a_folder_names_is_not_executed(
-    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    halted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = stopped(checkout, tmp_path / "run")
+    folder = copied(halted, tmp_path / "run")
     forgotten(monkeypatch, tmp_path / "another account")
     with pytest.raises(gate.UntrustedCodeError, match="a file names it and not you"):
         resume(folder)
@@ -370,10 +384,10 @@ def test_code_that_only_a_folder_names_is_not_executed(
         resume(folder)
 
 
-@pytest.mark.more
-def test_commands_that_look_into_a_method_refuse_an_engine(checkout: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    run(config(checkout, federation__rounds=1), folder)
+def test_commands_that_look_into_a_method_refuse_an_engine(
+    finished: RunResult, checkout: Path, tmp_path: Path
+) -> None:
+    folder = finished.folder
     for command in (
         lambda: raffed.extend(folder, 5),
         lambda: raffed.fork(folder, config(checkout, federation__rounds=2), tmp_path / "fork", at=1),
@@ -397,22 +411,19 @@ def test_stuck_engine_is_ended_with_its_children(tmp_path: Path) -> None:
     assert not [words for words in commands if b"driver.py" in words and str(tmp_path).encode() in words]
 
 
-def test_verify_executes_the_engine_again(checkout: Path, tmp_path: Path) -> None:
-    run(config(checkout), tmp_path / "run")
-    found = raffed.verify(tmp_path / "run", rounds=2, progress=False)
+def test_verify_executes_the_engine_again(finished: RunResult, tmp_path: Path) -> None:
+    found = raffed.verify(finished.folder, rounds=2, progress=False)
     assert found.ok
     assert [(check.what, check.round) for check in found.checks if check.round] == [
         *(("state", number) for number in (1, 2)),
         *(("metric rows", number) for number in (1, 2)),
     ]
-    by_clock = engine.BASE.replace(
-        "taking = int", "np.random.seed(time.time_ns() % 2**32)\n            taking = int"
-    )
-    other = engine.written(tmp_path / "ByClock", serverbase=by_clock)
-    run(config(other, federation__participation=0.5), tmp_path / "other")
-    found = raffed.verify(tmp_path / "other", rounds=3, progress=False)
-    assert not found.ok
-    assert "state" in {check.what for check in found.checks if not check.ok}
+    other = copied(finished.folder, tmp_path / "run")
+    about = read_run(other)
+    about["round_hashes"][0] = about["engine"]["round_hashes"][0] = about["round_hashes"][1]
+    write_json(other / "run.json", about)
+    found = raffed.verify(other, rounds=1, progress=False)
+    assert [(check.what, check.round) for check in found.checks if not check.ok] == [("state", 1)]
 
 
 def test_held_out_samples_are_scored_in_place_of_the_tests(checkout: Path, tmp_path: Path) -> None:
@@ -451,10 +462,9 @@ def forgotten(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
 
 
 def test_bundle_holds_no_file_of_the_engine_and_is_no_word_for_it(
-    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: RunResult, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(config(checkout, federation__rounds=1), tmp_path / "run")
-    raffed.bundle(tmp_path / "run", tmp_path / "a.zip")
+    raffed.bundle(finished.folder, tmp_path / "a.zip")
     with zipfile.ZipFile(tmp_path / "a.zip") as archive:
         names = archive.namelist()
         about = json.loads(archive.read("results/run.json"))
@@ -476,6 +486,7 @@ def test_own_table_takes_an_engine_that_the_account_has_executed(
     text += "TABLE = raffed.table('t', 'T', {('X', 'digits'): MADE}, measure='personal_last')\n"
     (tmp_path / "items.py").write_text(text)
     monkeypatch.chdir(tmp_path)
+    forgotten(monkeypatch, tmp_path / "another account")
     asked = {"items": "./items.py:TABLE", "scale": "full", "seeds": 1, "out": "tables", "progress": False}
     with pytest.raises(gate.UntrustedCodeError, match="a file names it and not you"):
         raffed.reproduce(**asked)
@@ -485,17 +496,11 @@ def test_own_table_takes_an_engine_that_the_account_has_executed(
     assert len(cell["runs"]) == 1
 
 
-@pytest.mark.more
-def test_file_names_no_interpreter(checkout: Path, tmp_path: Path) -> None:
-    from raffed.cli.config import read_local
-    from raffed.runs.folder import run_config
-
+def test_file_names_no_interpreter(finished: RunResult, tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text('[runtime]\nauthor_python = "/tmp/python"\n')
     with pytest.raises(UsageError, match="give --author-python in the command"):
         read_local(tmp_path / "a.toml")
-    made = config(checkout, runtime__author_python=sys.executable)
-    run(made, tmp_path / "run", stop=lambda: True)
-    assert run_config(tmp_path / "run").runtime.author_python == ""
+    assert run_config(finished.folder).runtime.author_python == ""
 
 
 def test_driver_is_python_3_8_and_knows_nothing_of_raffed() -> None:
@@ -508,9 +513,3 @@ def test_driver_is_python_3_8_and_knows_nothing_of_raffed() -> None:
         if name.partition(".")[0] not in {*sys.stdlib_module_names, "torch", "numpy"}
     }
     assert ours == set()
-
-
-@pytest.mark.more
-def test_report_reads_the_folder(checkout: Path, tmp_path: Path) -> None:
-    run(config(checkout), tmp_path / "run")
-    assert len(read_metrics(tmp_path / "run")) == 4 * (4 + 2)  # rounds 0 to 3: clients, their mean, the loss
