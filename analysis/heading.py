@@ -13,9 +13,8 @@ from .metrics.targets import baseline_of
 from .reproduction.item_runs import Reproduction
 from .runs.comparable import differences
 from .runs.files import JsonObject
-from .runs.groups import Group, groups
+from .runs.groups import Group, groups, method_titles
 from .runs.load import Runs, section
-from .runs.titles import method_titles
 
 NAMED = 4  # methods, tasks or items that are named one by one
 COMMIT = 10  # letters of a commit

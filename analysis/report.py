@@ -28,11 +28,10 @@ from .reproduction.item_views import showable
 from .runs.comparable import apart, unlike
 from .runs.differing import differing, grouped_notices
 from .runs.files import replacing, write_text
-from .runs.groups import Group, groups
+from .runs.groups import Group, groups, method_titles
 from .runs.load import NoRunsError, Runs, flatten, read_runs, reasons, section
 from .runs.method_names import METHOD_NAMES
 from .runs.run_files import DAMAGED
-from .runs.titles import method_titles
 from .sections import drawing, item_section, ranking_section, sweep_section, task_sections
 from .sweeps import Sweep, damaged_sweeps, trials_of
 
