@@ -18,12 +18,8 @@ LANGUAGES = {"sh", "python", "toml", "text"}
 
 # Pages whose own tests run all their blocks
 OWN_TESTS = {
-    "docs/metrics.md": "test_own_pages.py",
     "docs/own_data.md": "test_own_pages.py",
-    "docs/own_loss.md": "test_own_pages.py",
     "docs/libraries.md": "test_libraries_page.py",
-    "docs/own_model.md": "test_own_pages.py",
-    "docs/own_table.md": "test_own_pages.py",
     "docs/programs.md": "test_own_pages.py",
 }
 CHECKOUT = "it needs a checkout; tests/adopted runs such commands with an engine of its own"
@@ -73,12 +69,13 @@ NOT_RUN = {
     ("", "export RAY_AUTH_MODE"): CLUSTER,
     ("", "raffed report /shared"): CLUSTER,
 }
-# Blocks of Python that are files for later commands: page, first words of the block → name of the file
+# Blocks of Python that are files for later commands: page, first words of the block → name of the file. A
+# block that begins with a comment such as `# net.py` is that file.
 FILES = {
     ("README.md", "import raffed\nfrom raffed import Method, Term"): "prox.py",
-    ("docs/own_method.md", "# tally.py"): "tally.py",
+    ("docs/metrics.md", "import raffed\n\n\n@raffed.metric"): "mymetrics.py",
+    ("docs/own_loss.md", "def focal"): "losses.py",
     ("docs/own_split.md", "import numpy as np\n\n\ndef hospitals"): "splits.py",
-    ("docs/own_method.md", "# answers.py"): "answers.py",
 }
 
 
@@ -92,6 +89,8 @@ class Piece(NamedTuple):
     @property
     def file(self) -> str | None:
         """The name under which the block is saved, if later commands need it."""
+        if said := re.match(r"# (\w+\.py)\n", self.text):
+            return said[1]
         names = [
             name for (page, head), name in FILES.items() if page == self.page and head == self.head(head)
         ]

@@ -14,12 +14,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from raffed.cli.app import app
 from raffed.errors import UsageError
-from tests.docs.code_blocks import ROOT, pieces
+from tests.docs.code_blocks import pieces
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries, which are of their own age
 PAGE = "docs/libraries.md"
@@ -85,11 +84,6 @@ def ids() -> dict[str, Any]:
     return held
 
 
-def test_the_tokenizer_s_ids_become_samples_of_one_length(ids: dict[str, Any]) -> None:
-    assert ids["mine"].x[:3].tolist() == [[2, 8, 5, 7, 3, 0], [2, 8, 9, 6, 7, 3], [2, 5, 3, 0, 0, 0]]
-    assert (ids["mine"].class_names, len(ids["mine"].x_test)) == (("no", "yes"), 4)
-
-
 @pytest.mark.usefixtures("ids")
 def test_a_model_of_hugging_face_is_checked_and_trained() -> None:
     check, run = write_files("text.py")[0]
@@ -113,19 +107,6 @@ def test_lora_sends_only_its_matrices_and_the_head() -> None:
     assert "none failed" in command(f"raffed check ./lora.py:Lora --dataset {DATA}")
     rows = pd.concat(map(pd.read_parquet, Path("runs/lora/metrics").glob("*.parquet")))
     assert set(rows.loc[rows["client"].notna(), "bytes_up"].dropna()) == {4 * (sent(WIDTH, LAYERS) + 1)}
-
-
-def test_the_page_has_the_bytes_of_the_network_that_it_names() -> None:
-    """BERT with two layers of width 128 (Turc et al. 2019), of which no weight is loaded."""
-    transformers = pytest.importorskip("transformers", reason="make extras")
-    about = transformers.BertConfig(
-        hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512
-    )  # fmt: skip
-    with torch.device("meta"):
-        net = transformers.BertForSequenceClassification(about)
-    whole = sum(weight.numel() for weight in net.parameters())
-    text = (ROOT / PAGE).read_text(encoding="utf-8")
-    assert f"{4 * sent(128, 2) / 1e6:.3f} MB in place of {4 * whole / 1e6:.1f} MB" in text
 
 
 def test_networks_of_timm_are_trained_and_refused_with_the_three_lines() -> None:

@@ -5,25 +5,21 @@ stands.
 from __future__ import annotations
 
 import re
-import runpy
 import shlex
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from typer.testing import CliRunner
 
 import raffed
 from raffed.cli.app import app
-from raffed.data.importers.reference import KINDS
 from raffed.tables.catalogue import own_item
 from raffed.tables.items import MEASURES
 
 DOCS = Path(__file__).parents[2] / "docs"
-FILES = {"own_split.md": "splits.py", "own_loss.md": "losses.py", "metrics.md": "mymetrics.py"}
 
 
 def text(page: str) -> str:
@@ -47,41 +43,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("page", FILES)
-def test_every_command_of_a_page_runs_on_the_file_that_it_shows(page: str) -> None:
-    program, *_ = blocks(page, "python")
-    Path(FILES[page]).write_text(program, encoding="utf-8")
-    lines = [line for block in blocks(page, "sh") for line in block.splitlines()]
-    assert lines
-    for line in lines:
-        quick = ["--execution", "serial", "--epochs", "1"] if line.startswith("raffed run") else []
-        command(line, *quick)
-
-
-def test_the_server_that_answers_each_client_runs_and_keeps_the_contract() -> None:
-    [program] = [one for one in blocks("own_method.md", "python") if one.startswith("# answers.py")]
-    assert len(program.splitlines()) <= 30
-    Path("answers.py").write_text(program, encoding="utf-8")
-    method = "./answers.py:with_the_nearest"
-    assert f"raffed check {method}\n" in text("own_method.md")
-    command(f"raffed check {method}")
-    command(f"raffed run --method {method} --split p6c3 --participation 0.5 --rounds 2 --execution serial")
-
-
-def test_every_block_on_own_models_runs() -> None:
-    models = {}
-    for kind, block in re.findall(r"```(python|sh)\n(.*?)```", text("own_model.md"), re.DOTALL):
-        if kind == "sh":
-            command(block)
-            continue
-        name = block.splitlines()[0].removeprefix("# ")
-        Path(name).write_text(block, encoding="utf-8")
-        models[name] = runpy.run_path(name).get("model")
-    sys.modules.pop("net", None)
-    x = torch.rand(3, 1, 8, 8)
-    assert torch.equal(models["load.py"].eval()(x), models["use.py"](x))
-
-
 def test_the_commands_and_programs_on_own_data_run_and_learn(capsys: pytest.CaptureFixture[str]) -> None:
     """Who is ill has a faster pulse and a fever in the table that the page writes."""
     draws = np.random.RandomState(0)
@@ -100,13 +61,6 @@ def test_the_commands_and_programs_on_own_data_run_and_learn(capsys: pytest.Capt
     assert capsys.readouterr().out == "['well', 'ill']\n"
     exec(compile(learns, "own_data.md", "exec"), {})
     assert float(capsys.readouterr().out.splitlines()[-1]) > 0.8
-
-
-def test_the_page_on_own_data_names_every_kind_of_reference_and_its_options() -> None:
-    page = text("own_data.md")
-    assert [kind for kind in KINDS if f"`{kind}:" not in page] == []
-    options = ("label", "client", "features", "drop", "categorical", "test", "seed", "size", "colour")
-    assert [option for option in options if f"`{option}`" not in page] == []
 
 
 @pytest.mark.more
@@ -132,17 +86,6 @@ def test_the_program_that_compares_two_methods_reads_json_alone(capsys: pytest.C
         runtime=raffed.Runtime(execution="serial"),
     )
     assert raffed.run(config, out="alone").accuracy == float(plain)
-
-
-@pytest.mark.slow
-def test_the_table_on_own_tables_runs_as_it_stands_and_gives_verdicts(folder: Path) -> None:
-    Path("items.py").write_text(blocks("own_table.md", "python")[0], encoding="utf-8")
-    [lines] = blocks("own_table.md", "sh")
-    for line in lines.splitlines():
-        command(line)
-    table = (folder / "tables" / "own" / "prox" / "full" / "table.md").read_text()
-    assert "not printed" in table
-    assert "Skew costs accuracy" in table
 
 
 def test_the_page_on_own_tables_has_cells_and_measures(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import sys
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
+from raffed.analysis.runs.method_names import METHOD_NAMES
 from raffed.reproductions.checker.items import ITEMS
 from raffed.reproductions.pages.checker_page import written
+from raffed.reproductions.pages.zoo_page import written as zoo_page
 
 import raffed
 from raffed.cli.options import FLAGS
 from raffed.config.optimizers import SCHEDULES, schedule_arguments
-from raffed.config.run import RunConfig
-from raffed.config.toml import parse_toml
 from raffed.config.training import Local
 from raffed.config.validation import declarations
-from raffed.core.training.rates import RoundRates
+from raffed.core.server import ServerRule
 from raffed.methods import METHODS, build_method
 from tests.docs import checker, methods, reference, speed_chart, training
-from tests.docs.notebooks import CODE, NOTEBOOKS, notebook
 from tests.tiny import over_methods
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,7 +31,6 @@ MADE = {  # `python -m tests.docs.reference`, `tests.docs.methods` and so on wri
     "training.md": training.written,
     "checker.md": checker.page,
     "images/speed.svg": speed_chart.drawn,
-    **{f"notebooks/{name}.ipynb": partial(notebook, cells) for name, cells in NOTEBOOKS.items()},
 }
 
 
@@ -60,29 +55,22 @@ def test_the_pages_that_people_write_are_few_and_short() -> None:
     assert sum(len(text(page).split()) for page in pages - made) <= 60_000
 
 
-def test_there_is_no_other_notebook_and_none_has_outputs() -> None:
-    assert {path.stem for path in (DOCS / "notebooks").iterdir()} == set(NOTEBOOKS)
-    books = [json.loads(text(f"notebooks/{name}.ipynb")) for name in NOTEBOOKS]
-    assert [one for book in books for one in book["cells"] if one.get("outputs")] == []
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_every_cell_of_a_notebook_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a kernel of this Python, which `make extras` installs."""
+@pytest.mark.parametrize("file", sorted((DOCS / "notebooks").glob("*.ipynb")), ids=lambda file: file.stem)
+def test_every_cell_of_a_notebook_runs(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a kernel of this Python, which `make extras` installs. It is committed without outputs."""
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
-    path = tmp_path / f"{name}.ipynb"
-    shutil.copy(DOCS / "notebooks" / path.name, path)
     spec = {"argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]}
     spec |= {"display_name": "Python 3", "language": "python"}
     kernel = tmp_path / "jupyter" / "kernels" / "python3"
     kernel.mkdir(parents=True)
     (kernel / "kernel.json").write_text(json.dumps(spec), encoding="utf-8")
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
-    book = nbformat.read(path, as_version=4)
+    book = nbformat.read(file, as_version=4)
+    assert not [cell for cell in book.cells if cell.get("outputs")]
     nbclient.NotebookClient(book, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    outputs = [out for cell in book.cells if cell.cell_type == CODE for out in cell.outputs]
+    outputs = [out for cell in book.cells if cell.cell_type == "code" for out in cell.outputs]
     assert outputs
     assert [out for out in outputs if out.output_type == "error"] == []
 
@@ -115,13 +103,6 @@ def test_every_departure_that_a_docstring_names_is_on_the_page(name: str) -> Non
     assert all(f"- {note}" in page for note in methods.notes(doc))
 
 
-def test_fedavg_is_global_ditto_and_fedala_are_both_and_solo_is_personal() -> None:
-    found = {name: methods.for_whom(build_method(name, {})) for name in ("fedavg", "ditto", "fedala", "solo")}
-    assert found == {"fedavg": "global", "ditto": "both", "fedala": "both", "solo": "personal"}
-    assert methods.batchnorm(build_method("solo", {})) == "statistics stay with the client"
-    assert [name for name, _ in methods.wires()["fedavg"]["up"]] == ["n", "w", "b"]
-
-
 def test_the_page_on_own_methods_shows_that_of_a_new_project_and_names_public_functions() -> None:
     page = text("own_method.md")
     template = ROOT / "raffed" / "api" / "project" / "methods.py.in"
@@ -147,20 +128,6 @@ def test_every_schedule_with_its_defaults_every_way_to_count_and_no_other_option
     assert set(re.findall(r"(?<![\w-])--[a-z][\w-]+", page)) <= known
 
 
-def test_the_configuration_and_the_schedules_that_the_page_shows_do_what_it_says() -> None:
-    page = text("training.md")
-    for block in re.findall(r"```toml\n(.*?)```", page, re.DOTALL):
-        assert RunConfig.from_dict(parse_toml(block, "docs/training.md")).local.optimizer == "adam"
-    [block] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    space: dict[str, object] = {}
-    exec(block, space)
-    halves = space["halves"]
-    assert [halves(done, 60) for done in (0, 19, 20, 40)] == [1.0, 1.0, 0.5, 0.25]  # type: ignore[operator]
-    local = Local(lr=1.0, schedule="polynomial", warmup_rounds=5)  # a warm-up shortens the schedule
-    assert RoundRates(local, 14, 15).first() == pytest.approx(1 / 10)
-    assert RoundRates(replace(local, warmup_rounds=0), 9, 10).first() == pytest.approx(1 / 10)
-
-
 # The results of other people's tables
 
 RESULTS = Path("docs") / "checker_results.md"
@@ -179,14 +146,6 @@ def test_the_page_is_made_from_the_records_that_it_names(monkeypatch: pytest.Mon
     assert {path.name for path in files} == {path.name for path in DOCS.glob("checker-*.svg")}
 
 
-def test_the_page_names_tables_that_exist_and_says_something_about_each() -> None:
-    page = text("checker_results.md")
-    keys = re.findall(r"^## (checker/[\w-]+), ", page, re.MULTILINE)
-    assert keys
-    assert set(keys) <= {item.key for item in ITEMS}
-    assert "Nothing was written about this table yet" not in page
-
-
 @pytest.mark.parametrize("file", sorted((ROOT / "reproductions" / "pages" / "prose").glob("*.md")))
 def test_a_measured_number_stands_in_prose_as_an_expression_alone(file: Path) -> None:
     """So the page has it from the records. Settings, and names of rows and columns, may have digits."""
@@ -198,3 +157,25 @@ def test_a_measured_number_stands_in_prose_as_an_expression_alone(file: Path) ->
         said = said.replace(name, "")
     said = re.sub(r"([λμ] =|momentum) [\d.]+\d", "", said)
     assert not re.findall(r"\S*\d\.\d\S*|[+−±] ?\d\S*|\d\S* (?:%|points?\b)", said)
+
+
+ZOO = Path("docs") / "zoo.md"
+
+
+@pytest.mark.slow
+def test_the_page_on_the_zoo_is_made_from_the_records_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    names = re.findall(r"reproductions/records/[\w-]+", text("zoo.md").split("```")[0])
+    assert zoo_page([Path(name) for name in names], ZOO) == text("zoo.md")
+
+
+def test_the_page_says_of_which_methods_a_hash_does_not_name_the_scored_model() -> None:
+    """They are those whose server's rule evaluates other weights than it broadcasts."""
+    others = {
+        METHOD_NAMES[name]
+        for name in METHODS
+        if type(build_method(name, {}).server).evaluation_weights is not ServerRule.evaluation_weights
+    }
+    page = text("zoo.md").replace("\n", " ")
+    (said,) = re.findall(r"^(.+) can be scored with another model", page, re.MULTILINE)
+    assert set(re.findall(r"\w+", said.rpartition(". ")[2])) - {"and"} == others
