@@ -1,19 +1,15 @@
-"""Attacks in processes of their own."""
+"""The leakage study: attacks in processes of their own, and what cannot be attacked."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
-
-import psutil
 import pytest
 import torch
 from raffed.reproductions.studies.leakage import FIGURE_10, carried_out
 
 from raffed.attacks.leakage import Effort
+from raffed.attacks.protocol import leakage
+from raffed.config.run import RunConfig
+from raffed.errors import UsageError
 
 IMAGE = torch.linspace(0, 1, 64).reshape(1, 8, 8)
 TASKS = [
@@ -31,24 +27,8 @@ def test_in_two_processes_attacks_have_the_outcomes_of_one_in_the_order_asked_fo
         assert (one.label, one.said) == (two.label, two.said)
 
 
-@pytest.mark.slow
-def test_nothing_is_left_of_them_when_their_parent_is_killed() -> None:
-    program = (
-        "from raffed.attacks.leakage import Effort\n"
-        "from raffed.reproductions.studies.leakage import carried_out\n"
-        "from tests.studies.test_leakage_processes import TASKS\n"
-        "if __name__ == '__main__':\n"
-        "    long = [(*task[:-1], Effort(iterations=10**6, done=0.0, limit=1e30)) for task in TASKS * 4]\n"
-        "    found = carried_out([*TASKS, *long], 2, 1)\n"
-        "    print(next(found).label, flush=True)\n"
-        "    list(found)\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout.readline().strip() == "3"
-        children = psutil.Process(parent.pid).children(recursive=True)
-        assert len(children) >= 2
-        os.kill(parent.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 60
-    while any(child.is_running() for child in children):
-        assert time.monotonic() < deadline, children
-        time.sleep(0.2)
+def test_what_cannot_be_attacked_is_refused() -> None:
+    with pytest.raises(UsageError, match="exactly one step"):
+        leakage(RunConfig(method="pfedme"), images=1, iterations=1)
+    with pytest.raises(UsageError, match="images"):
+        leakage(RunConfig(), images=0)

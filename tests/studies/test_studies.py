@@ -30,7 +30,6 @@ from raffed.reproductions.studies.metrics import (
 from raffed.reproductions.studies.record import Recorder, rows_sha256
 
 from raffed.core.params import Params
-from raffed.errors import UnknownNameError
 from raffed.tables.studies import Work, execute_study
 from tests.papers import items
 from tests.params import one_in
@@ -93,25 +92,6 @@ def test_every_study_has_a_painter_and_an_item_and_every_item_s_study_is_there()
     assert [item.missing() for item in items().values() if item.study and not item.cells] == [()] * len(
         wanted
     )
-
-
-def test_a_party_trains_the_same_first_round_alone_and_under_fedavg(folder: Path) -> None:
-    """One start, one split, one order of batches: in round 1 its SOLO model is its FedAvg model, in round
-    2 it is not.
-    """
-    study = load_study(made(folder, "solo_drift"))
-    for panel in study.panels():
-        gap = study.curve(panel, "the party's own", "mean squared distance")
-        assert gap[1] == 0.0
-        assert gap[2] > 0.0
-
-
-def test_the_demo_s_downloaded_model_is_the_last_round_s_aggregated_one(folder: Path) -> None:
-    study = load_study(made(folder, "two_client_demo"))
-    for method in ("FedAvg", "MAP"):
-        for client in ("client 1", "client 2"):
-            before = study.value(method, client, "accuracy, aggregated", 1)
-            assert study.value(method, client, "accuracy, downloaded", 2) == before
 
 
 def test_the_data_that_a_study_states_are_those_that_it_reads() -> None:
@@ -181,15 +161,6 @@ def test_the_mean_of_the_three_classifiers_is_the_sheet_s() -> None:
     mean = LOCAL.mean(axis=0)
     assert np.allclose(mean, [(1 / 3, 0), (-1 / 6, y), (-1 / 6, -y)], atol=1e-15)
     assert angle(np.array([-math.sqrt(3) / 2, 0.5]), mean[1]) == pytest.approx(45.0, abs=1e-12)
-
-
-def test_every_study_states_its_time_at_every_scale(tmp_path: Path) -> None:
-    assert STUDIES
-    for name, info in STUDIES.items():
-        assert set(info.seconds) == {"smoke", "proxy", "full"}, name
-        assert set(info.data) <= set(info.seconds)
-    with pytest.raises(UnknownNameError, match="nearest: averaged_classifiers"):
-        execute_study(work(tmp_path, "averaged_classifier"))
 
 
 def test_the_proxy_norm_is_the_mean_of_the_norms_and_not_the_norm_of_the_mean() -> None:
