@@ -45,12 +45,6 @@ def real() -> Callable[[str], Dataset]:
 
 
 @pytest.fixture(scope="session")
-def real_root() -> Callable[[str], Path]:
-    """real_root('femnist') is a data root that holds it; skips where there is none."""
-    return _root_with
-
-
-@pytest.fixture(scope="session")
 def digits() -> Dataset:
     return load_dataset("digits")
 

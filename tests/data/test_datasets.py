@@ -23,6 +23,7 @@ from raffed.data.datasets import load_dataset
 from raffed.data.partition import make_partition
 from raffed.data.splits import parse_split
 from raffed.errors import DataFileError, UnknownNameError, UsageError
+from tests.fuzz.strangers import Trap
 
 
 def idx(array: np.ndarray) -> bytes:
@@ -94,27 +95,16 @@ def test_a_missing_and_a_damaged_file_are_named_with_their_md5(name: str, tmp_pa
         assert part in str(damaged.value)
 
 
-class Bomb:
-    """A pickle that would create a file when loaded."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Callable[[Path], None], tuple[Path]]:
-        return Path.touch, (self.path,)
-
-
-@pytest.mark.parametrize("name", ["cifar10", "cifar100"])
-def test_a_pickle_that_is_not_the_published_one_is_never_unpickled(name: str, tmp_path: Path) -> None:
-    mark = tmp_path / "exploded"
-    for file in DATASETS[name].files:
+def test_a_pickle_that_is_not_the_published_one_is_never_unpickled(tmp_path: Path) -> None:
+    mark, files = tmp_path / "exploded", DATASETS["cifar10"].files
+    for file in files:
         (tmp_path / file.path).parent.mkdir(exist_ok=True)
-        (tmp_path / file.path).write_bytes(pickle.dumps(Bomb(mark)))
+        (tmp_path / file.path).write_bytes(pickle.dumps(Trap(mark)))
     with pytest.raises(DataFileError, match="md5"):
-        load_dataset(name, tmp_path)
+        load_dataset("cifar10", tmp_path)
     assert not mark.exists()
-    pickle.loads((tmp_path / DATASETS[name].files[0].path).read_bytes())
-    assert mark.exists(), "the bomb works"
+    pickle.loads((tmp_path / files[0].path).read_bytes())
+    assert mark.exists(), "the trap works"
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -206,29 +196,6 @@ def test_the_real_sets_have_the_published_sizes(name: str, most: int, real: Call
     np.testing.assert_array_equal(np.bincount(got.y_test), [1000] * 10)
 
 
-@pytest.mark.realdata
-def test_torchvision_reads_the_same(real: Callable[[str], Dataset], real_root: Callable[[str], Path]) -> None:
-    from torchvision.datasets.mnist import read_image_file
-
-    raw = real_root("fashion-mnist") / DATASETS["fashion-mnist"].files[2].path
-    if not raw.exists():
-        pytest.skip("no unpacked Fashion-MNIST")
-    np.testing.assert_array_equal(real("fashion-mnist").x_test[:, 0], read_image_file(str(raw)).numpy())
-
-
-@pytest.mark.realdata
-def test_real_femnist_has_the_writers_and_sizes_of_its_description(real: Callable[[str], Dataset]) -> None:
-    got = real("femnist")
-    assert got.x.shape == (54558, 1, 28, 28)
-    assert got.x_test.shape == (0, 1, 28, 28)
-    assert got.y_test.shape == (0,)
-    sizes = np.bincount(got.clients)
-    assert (len(sizes), sizes.min(), sizes.max()) == (240, 19, 426)
-    per_class = np.bincount(got.y)
-    assert (len(per_class), per_class.min(), per_class.max()) == (62, 147, 2969)
-    assert np.median(got.x[:, 0, 0, 0]) == 255, "the background is white"
-
-
 def npz_arrays(**changes: Any) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     arrays = {
@@ -278,11 +245,7 @@ def test_the_npz_layout_gives_images_labels_and_writers(tmp_path: Path) -> None:
     ("changes", "said"),
     [
         ({"labels": np.array([0, 62, 5, 5, 10])}, "y goes from 0 to 62, but must stay within 0 to 61"),
-        ({"labels": np.array([0.0, 1, 2, 3, 4])}, "y is float64"),
-        ({"labels": np.array([0, 1])}, "y has 2 entries"),
-        ({"writer": np.array([0, 1, 2, -3, 0])}, "clients goes from -3 to 2"),
         ({"images": np.zeros((5, 28, 27), np.uint8)}, r"images are uint8 \(5, 28, 27\)"),
-        ({"images": np.zeros((0, 28, 28), np.uint8)}, "with at least one sample"),
         ({"writer_ids": np.array([{}], dtype=object)}, "allow_pickle=False"),
         ({"writer": None}, "lacks the arrays writer"),
     ],
@@ -307,29 +270,19 @@ def test_leaf_json_gives_the_same_whatever_the_order_of_users_and_files(tmp_path
         assert len(got.x_test) == 0
 
 
-def broken_leaf() -> dict[str, Any]:
-    """Each entry: one thing wrong."""
-
-    def one(x: Any, y: Any, count: Any = 1) -> dict[str, Any]:
-        return {"users": ["a"], "num_samples": [count], "user_data": {"a": {"x": x, "y": y}}}
-
-    image = [[0.0] * 784]
-    return {
-        "not json": "{",
-        "no samples": one([], [], 0),
-        "user missing": {**one(image, [1]), "users": ["a", "b"], "num_samples": [1, 1]},
-        "users twice": {**one(image, [1]), "users": ["a", "a"], "num_samples": [1, 1]},
-        "wrong count": one(image, [1], 2),
-        "label 62": one(image, [62]),
-        "ragged": one([*image, [0.0]], [1, 1], 2),
-        "pixel 2": one([[2.0] * 784], [1]),
-        "huge integer": one([[10**400] * 784], [1]),
-    }
-
-
-@pytest.mark.parametrize("fault", broken_leaf())
-def test_a_leaf_file_with_one_fault_is_refused(fault: str, tmp_path: Path) -> None:
-    write_leaf(tmp_path, broken_leaf()[fault])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"users": ["a", "b"], "num_samples": [1, 1]},
+        {"users": ["a", "a"], "num_samples": [1, 1]},
+        {"num_samples": [2]},
+        {"label": 62},
+    ],
+    ids=["a user without data", "a user twice", "another number of samples", "label 62"],
+)
+def test_a_leaf_file_with_one_fault_is_refused(fault: dict[str, Any], tmp_path: Path) -> None:
+    label = fault.get("label", 1)
+    write_leaf(tmp_path, leaf({"a": [label]}) | fault)
     with pytest.raises(DataFileError, match="FEMNIST"):
         load_dataset("femnist", tmp_path)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 import threading
 from dataclasses import replace
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from raffed.data.array_cache import ArrayCache, StoredArrays, cache_folder
+from raffed.data.array_cache import ArrayCache, StoredArrays
 from raffed.data.dataset import Dataset
 from raffed.errors import DataFileError, UsageError
 
@@ -52,12 +51,9 @@ TABLE = np.linspace(-1, 1, 18).reshape(6, 3)
     ("given", "stored"),
     [
         (TABLE, np.float32),
-        (TABLE.astype(np.float16), np.float32),
         (TABLE > 0, np.float32),
-        (np.arange(24).reshape(6, 4).astype(np.int16), np.int64),
         (np.arange(24, dtype=np.uint32).reshape(6, 2, 2), np.int64),
         (X, np.uint8),
-        (np.zeros((6, 2, 3, 4, 5)), np.float32),
     ],
 )
 def test_inputs_are_stored_as_pixels_floats_or_numbers_of_words(given: np.ndarray, stored: type) -> None:
@@ -75,28 +71,15 @@ def test_the_number_of_classes_is_that_of_the_names_or_else_of_the_labels() -> N
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "labels as floats": ({"y": Y.astype(float)}, r"y is float64 \(6,\), but must be one integer per sample"),
-    "a label too many": ({"y": [*Y.tolist(), 0]}, "y has 7 entries, but there are 6 samples"),
     "labels from 1": ({"y": Y + 1}, "y goes from 1 to 3, but must stay within 0 to 2"),
-    "a label beyond int64": (
-        {"y": np.array([0, 1, 2, 0, 1, 2**64 - 1], np.uint64)},
-        "to 18446744073709551615",
-    ),
     "a test label out of range": ({"y_test": [0, 3]}, "y_test goes from 0 to 3"),
     "test samples without labels": ({"y_test": None}, "x_test and y_test belong together"),
-    "no training sample": ({"x": X[:0], "y": []}, "with at least one sample"),
     "test images of another size": (
         {"x_test": X[:2, :, :4]},
         r"x_test has samples of shape \(1, 4, 5\), the training part \(1, 8, 5\)",
     ),
-    "rows of pixels of another width": (
-        {"x": X.reshape(6, -1), "x_test": X[:2].reshape(2, -1)[:, :9]},
-        "x_test becomes float32",
-    ),
     "pixels above the one that means 1": ({"max_value": 16}, "goes up to 239, but max_value"),
-    "clients of other samples": ({"clients": [0, 1]}, "clients has 2 entries, but there are 6 samples"),
     "test clients below none": ({"test_clients": [-2, 0]}, "from -2 to 0, but must stay within -1 to"),
-    "too few names": ({"class_names": ("a", "b")}, "2 class_names, but num_classes = 3"),
 }
 
 
@@ -141,7 +124,7 @@ def test_what_was_put_in_comes_out_read_only_and_is_stored_once_without_pickles(
 
 
 def test_only_the_owner_may_enter_the_cache_and_what_is_missing_is_named_with_the_way_to_bring_it_back(
-    cache: ArrayCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cache: ArrayCache,
 ) -> None:
     sha256 = stored().sha256()
     with pytest.raises(
@@ -152,13 +135,7 @@ def test_only_the_owner_may_enter_the_cache_and_what_is_missing_is_named_with_th
         cache.get("../../etc")
     cache.folder.mkdir(mode=0o755)
     cache.put(stored())
-    if os.name == "posix":
-        assert stat.S_IMODE(cache.folder.stat().st_mode) == 0o700
-    (tmp_path / "file").touch()
-    with pytest.raises(DataFileError, match=r"cannot be written .*set RAFFED_CACHE"):
-        ArrayCache(tmp_path / "file" / "cache").put(stored())
-    monkeypatch.setenv("RAFFED_CACHE", str(tmp_path))
-    assert cache_folder() == tmp_path
+    assert stat.S_IMODE(cache.folder.stat().st_mode) == 0o700
 
 
 def test_the_hash_is_that_of_types_shapes_bytes_and_class_names_and_of_nothing_else() -> None:

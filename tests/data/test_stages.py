@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from raffed.data import schemes, stages
 from raffed.data.partition import make_partition
@@ -21,29 +19,20 @@ from raffed.errors import UsageError
 
 LONG_TAILS = [  # docs/papers/gldp.md §EA1: C, n_max, IF, total, last class
     (10, 5000, 10, 20_431, 500),
-    (10, 5000, 50, 13_996, 100),
     (10, 5000, 100, 12_406, 50),
-    (100, 500, 10, 19_573, 50),
-    (100, 500, 100, 10_847, 5),
     (200, 500, 50, 25_082, 10),
 ]
 SLOTS = [  # §EA2, U = 100: S, IF, k
     (4, 10, [98, 76, 59, 45, 35, 27, 21, 16, 13, 10]),
-    (4, 50, [100, 100, 73, 47, 31, 20, 13, 8, 5, 3]),
     (4, 100, [100, 100, 81, 49, 29, 18, 11, 6, 4, 2]),
     (5, 100, [100, 100, 100, 82, 49, 30, 18, 11, 6, 4]),
 ]
 TABLES = [  # every setting of GLDP's tables 1-4: C, n_max, N, S, M, and the mean unit size of §EA1 by IF
     (10, 5000, 100, 4, 1, {10: 204, 50: 140, 100: 124}),
-    (10, 5000, 100, 5, 1, {10: 204, 50: 140, 100: 124}),
     (10, 5000, 20, 4, 5, {10: 204, 50: 140, 100: 124}),
-    (10, 5000, 20, 5, 5, {10: 204, 50: 140, 100: 124}),
     (100, 500, 100, 20, 1, {10: 196, 50: 126, 100: 108}),
-    (100, 500, 100, 30, 1, {10: 196, 50: 126, 100: 108}),
     (100, 500, 20, 20, 5, {10: 196, 50: 126, 100: 108}),
-    (100, 500, 20, 30, 5, {10: 196, 50: 126, 100: 108}),
     (200, 500, 100, 20, 1, {50: 251}),
-    (200, 500, 20, 20, 5, {50: 251}),
 ]
 CASES = [(c, n, k, s, m, imbalance) for c, n, k, s, m, means in TABLES for imbalance in means]
 
@@ -91,28 +80,6 @@ def test_a_long_tail_takes_the_largest_head_that_every_class_allows_and_refuses_
 def test_waterfill_gives_the_sheet_s_slots(each: int, imbalance: int, slots: list[int]) -> None:
     counts = schemes.long_tail(np.full(10, 5000), imbalance)
     assert schemes.waterfill_slots(counts, 100, each).tolist() == slots
-
-
-@settings(deadline=None, max_examples=60)
-@given(data=st.data())
-def test_slots_and_sets_always_complete_or_are_refused(data: st.DataObject) -> None:
-    units, classes = data.draw(st.integers(1, 15)), data.draw(st.integers(1, 8))
-    each = data.draw(st.integers(1, classes))
-    counts = np.array(
-        data.draw(st.lists(st.integers(1, 200), min_size=classes, max_size=classes)), dtype=np.int64
-    )
-    try:
-        slots = schemes.waterfill_slots(counts, units, each)
-    except UsageError:
-        room = np.minimum(counts, units).sum()
-        assert counts.sum() < units * each or room < units * each or units * each < classes
-        return
-    assert slots.sum() == units * each
-    assert slots.min() >= 1
-    assert (slots <= np.minimum(counts, units)).all()
-    sets = schemes.draw_sets(slots, units, each, np.random.RandomState(0))
-    assert [len(own) for own in sets] == [each] * units
-    assert [sum(label in own for own in sets) for label in range(classes)] == slots.tolist()
 
 
 @pytest.mark.parametrize(
@@ -219,9 +186,7 @@ def test_a_saved_partition_with_stages_or_foreign_tests_comes_back_whole(text: s
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("stages:4:11:5:if10", "11 classes for each client; the data has 10"),
         ("stages:100:10:5:if10", "2040 samples cannot fill 500 x 10 places"),
-        ("stages:4:4:5:if10:n501", "the data has 500"),
         ("stages:100:4:3:if1", "3 test samples a stage for 4 classes"),
     ],
 )
@@ -244,16 +209,3 @@ def test_seats_go_by_largest_remainder(counts: list[int], size: int, seats: list
     assert stages.apportioned(np.array(counts), size).tolist() == seats
     with pytest.raises(UsageError, match="2 test samples a stage for 3 classes"):
         stages.apportioned(np.array([1, 1, 1]), 2)
-
-
-@settings(deadline=None)
-@given(shares=st.lists(st.integers(0, 50), min_size=1, max_size=8).filter(any), extra=st.integers(0, 60))
-def test_seats_add_up_and_are_within_one_of_exact_shares(shares: list[int], extra: int) -> None:
-    counts = np.array(shares)
-    size = int((counts > 0).sum()) + extra
-    seats = stages.apportioned(counts, size)
-    assert seats.sum() == size
-    assert ((seats > 0) == (counts > 0)).all()
-    exact = counts / counts.sum() * size
-    if (exact[counts > 0] >= 1).all():
-        assert (np.abs(seats - exact) < 1).all()

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torchvision.transforms.functional as vision
-from torch import Tensor, nn
+from torch import Tensor
 
-from raffed import Data, Federation, Local, RunConfig, Runtime
+from raffed import Data, Federation, RunConfig
 from raffed.config.validation import Json
 from raffed.data.catalogue import DATASETS
-from raffed.data.dataset import Dataset
-from raffed.data.partition import make_partition
-from raffed.data.preparation import AS_IT_IS, STYLES, Transform, with_numbers
-from raffed.data.splits import parse_split
+from raffed.data.preparation import AS_IT_IS, STYLES, Transform
 from raffed.data.transforms import augment, prepare_images, prepare_inputs, transform_for
 from raffed.errors import UsageError
-from raffed.models.net import Net
-from raffed.runs.federation import conduct
-from raffed.runtime.run_method import NetworkRequest
-from raffed.runtime.serial import SerialBackend
-from raffed.runtime.setup import Setup, prepare_run
+from raffed.runtime.setup import prepare_run
 
 COLOUR = {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2023, 0.1994, 0.2010)}
 
@@ -152,15 +144,6 @@ def test_pixels_are_normalised_by_the_mean_and_the_deviation_that_were_given() -
     np.testing.assert_allclose(found, (raw / 16 - 0.1307) / 0.3081, rtol=0, atol=1e-6)
 
 
-def test_given_numbers_replace_those_of_the_style_and_leave_the_others() -> None:
-    plain = {"mean": [0, 0, 0], "std": [1, 1, 1]}
-    found = with_numbers(transform_for("cifar10", "fedmr"), plain)
-    wanted = Transform(mean=(0.0,) * 3, std=(1.0,) * 3, crop_padding=4, padding_mode="reflect", flip=True)
-    assert found == wanted
-    assert with_numbers(AS_IT_IS, {"mean": 0.5, "std": 0.25}) == Transform(mean=(0.5,), std=(0.25,))
-    assert prepare_run(configured({"size": 16})).data.input_shape == (1, 16, 16)
-
-
 def test_numbers_count_in_the_identity_and_none_leave_it_as_it_is() -> None:
     usual = RunConfig(federation=Federation(rounds=1)).identity()
     assert configured({}).identity() == usual
@@ -171,13 +154,9 @@ def test_numbers_count_in_the_identity_and_none_leave_it_as_it_is() -> None:
     ("args", "said"),
     [
         ({"means": [0.1]}, "unknown name in data.transform_args 'means'; nearest: mean"),
-        ({"mean": ["a"]}, r"mean = \['a'\] must have one number for each channel"),
-        ({"std": [float("nan")]}, "must have one number for each channel"),
         ({"std": [0.0]}, "each channel needs a mean and a std > 0"),
         ({"mean": [0.1, 0.2], "std": [1, 1]}, "images have 1 channels, but the transform is for 2"),
         ({"flip": 3}, "flip = 3 is an int, but must be a bool"),
-        ({"crop_padding": -1}, "crop_padding = -1"),
-        ({"padding_mode": "mirror"}, "unknown padding_mode 'mirror'"),
     ],
 )
 def test_a_wrong_number_is_refused_before_the_data_are_read(args: dict[str, Json], said: str) -> None:
@@ -189,52 +168,8 @@ def test_a_wrong_number_is_refused_before_the_data_are_read(args: dict[str, Json
 
 
 ROWS = 24
-Y = np.arange(ROWS) % 2
 TABLE = np.random.default_rng(0).normal(size=(ROWS, 5)).astype(np.float32)
 WORDS = np.arange(ROWS * 4, dtype=np.int64).reshape(ROWS, 4)
-seen: list[Tensor] = []
-
-
-class Watched(nn.Module):
-    """Keeps what it is given in training, and makes three features of it."""
-
-    def __init__(self, words: bool) -> None:
-        super().__init__()
-        self.inner = nn.EmbeddingBag(WORDS.size, 3, mode="mean") if words else nn.Linear(5, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.training:
-            seen.append(x.detach().clone())
-        found: Tensor = self.inner(x)
-        return found
-
-
-@pytest.mark.parametrize("x", [TABLE, WORDS], ids=["table", "words"])
-def test_inputs_reach_batches_unchanged(
-    x: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def network(*_: object, **__: object) -> Net:
-        draws = torch.Generator().manual_seed(0)
-        made = Net(Watched(x.dtype == np.int64), nn.Linear(3, 2))
-        for one in made.parameters():
-            one.data = torch.rand(one.shape, generator=draws) - 0.5
-        return made
-
-    monkeypatch.setattr(NetworkRequest, "build", network)
-    seen.clear()
-    mine = Dataset(x, Y, x[:4], Y[:4], name="mine")
-    config = RunConfig(
-        data=Data(split="iid:2"),
-        local=Local(batch_size=6, epochs=1, lr=0.1),
-        federation=Federation(rounds=1),
-        runtime=Runtime(execution="serial"),
-    )
-    setup = Setup(config, mine, make_partition(parse_split("iid:2"), mine.y, 2, None, 0))
-    for _ in conduct(setup, tmp_path / "r", False, SerialBackend(setup, tmp_path / "v"), lambda: False):
-        pass
-    batches = torch.cat([batch for batch in seen if len(batch) == 6])
-    assert batches.dtype == torch.from_numpy(x).dtype
-    assert {tuple(row) for row in batches.tolist()} == {tuple(row) for row in x.tolist()}
 
 
 @pytest.mark.parametrize(
@@ -252,23 +187,3 @@ def test_without_a_transform_inputs_are_as_their_type_says(given: np.ndarray, pr
     assert found.dtype == prepared.dtype
     torch.testing.assert_close(found, prepared, rtol=0, atol=1e-7)
     assert AS_IT_IS.prepared_shape(given.shape[1:]) == given.shape[1:]
-
-
-def test_a_data_set_without_a_preparation_in_a_style_has_its_own_transform_or_stays_as_it_is() -> None:
-    mine = Dataset(TABLE, Y, name="mine")
-    own, images = Transform(mean=(0.5,), std=(0.5,)), np.zeros((ROWS, 1, 2, 2), np.uint8)
-    with_own = Dataset(images, Y, transform=own, transforms={"plain": Transform()})
-    for style in STYLES:
-        assert mine.transform_in(style) == AS_IT_IS
-        assert with_own.transform_in(style) == (Transform() if style == "plain" else own)
-
-
-def test_a_transform_for_images_is_refused_for_what_is_none() -> None:
-    with pytest.raises(UsageError, match="one input has the shape"):
-        Transform().check_fits("mine", (5,))
-    with pytest.raises(UsageError, match="images have 3 channels, but the transform is for 1"):
-        Transform().check_fits("mine", (3, 8, 8))
-    with pytest.raises(UsageError, match="needs a mean and a std"):
-        Transform(mean=(), std=(), flip=True)
-    with pytest.raises(UsageError, match="must be numbers"):
-        prepare_inputs(np.array([["a"]]), AS_IT_IS)

@@ -5,26 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from raffed.data.importers.arrays import import_npz
 from raffed.data.importers.pfllib import import_pfllib
+from raffed.data.importers.reference import import_reference
 from raffed.errors import DataFileError, UsageError
+from tests.fuzz.strangers import Trap
 
 X = np.arange(60, dtype=np.float32).reshape(20, 3)
 Y = np.arange(20) % 2
-
-
-class Trap:
-    """An object whose pickle writes a file when it is read."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Callable[[Path], None], tuple[Path]]:
-        return Path.touch, (self.path,)
 
 
 def test_an_npz_file_without_a_test_set_gives_a_fifth_of_each_class(tmp_path: Path) -> None:
@@ -35,8 +28,6 @@ def test_an_npz_file_without_a_test_set_gives_a_fifth_of_each_class(tmp_path: Pa
 
 def test_a_fault_of_an_npz_file_is_named_and_no_pickle_is_carried_out(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
-    with pytest.raises(DataFileError, match=r"a\.npz is missing"):
-        import_npz(path)
     path.write_bytes(b"PK nonsense")
     with pytest.raises(DataFileError, match=r"a\.npz cannot be read as an npz file"):
         import_npz(path)
@@ -87,42 +78,14 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: (folder / "config.json").write_text('{"num_clients": 4}'),
         r"config\.json names 4 clients, but .*train holds 3 files",
     ),
-    "a damaged config": (
-        lambda folder: (folder / "config.json").write_text("{"),
-        r"config\.json cannot be read",
-    ),
     "no test file": (lambda folder: (folder / "test" / "2.npz").unlink(), r"test/2\.npz is missing"),
     "a client twice": (
         lambda folder: (folder / "train" / "2.npz").rename(folder / "train" / "01.npz"),
         r"01\.npz and .*1\.npz are both client 1",
     ),
-    "no folder": (
-        lambda folder: (folder / "train").rename(folder / "elsewhere"),
-        "train is missing; PFLlib's folders have",
-    ),
-    "a name": (
-        lambda folder: (folder / "train" / "a.npz").touch(),
-        r"a\.npz: the name is not a client's number",
-    ),
-    "lengths": (
-        lambda folder: _pickled(folder / "train" / "0.npz", {"x": X, "y": Y[:3]}),
-        "must be one label per sample",
-    ),
     "shapes": (
         lambda folder: _pickled(folder / "train" / "1.npz", {"x": X[:, :2], "y": Y}),
         r"1\.npz: samples are numbers \(2,\), labels \(\), the first client's numbers \(3,\)",
-    ),
-    "pixels beside floats": (
-        lambda folder: _pickled(folder / "train" / "1.npz", {"x": X.astype(np.uint8), "y": Y}),
-        r"1\.npz: samples are pixels \(uint8\) .*, the first client's numbers",
-    ),
-    "not a dictionary of x and y": (
-        lambda folder: _pickled(folder / "train" / "1.npz", {"x": X}),
-        r"1\.npz cannot be read as an npz file: KeyError: 'y'",
-    ),
-    "not an npz file": (
-        lambda folder: (folder / "train" / "1.npz").write_bytes(b"x"),
-        r"1\.npz cannot be read",
     ),
 }
 
@@ -134,3 +97,58 @@ def test_a_fault_of_a_folder_is_refused_in_one_line_that_names_the_file(pfllib: 
     with pytest.raises(DataFileError, match=words) as error:
         import_pfllib(pfllib)
     assert "\n" not in str(error.value)
+
+
+# Folders of LEAF's tasks: lists of numbers, texts of one length with the next character, and other texts.
+
+
+def write(root: Path, part: str, users: dict[str, tuple[list[Any], list[Any]]]) -> None:
+    """One file of LEAF's with these users' samples and labels."""
+    data = {user: {"x": x, "y": y} for user, (x, y) in users.items()}
+    place = root / part / f"all_data_{part}.json"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    sizes = [len(y) for _, y in users.values()]
+    place.write_text(json.dumps({"users": list(users), "num_samples": sizes, "user_data": data}))
+
+
+NUMBERS = {"u2": ([[0.5, 1.0], [1.5, 2.0]], [0, 1]), "u1": ([[2.5, 3.0]], [1]), "empty": ([], [])}
+
+
+@pytest.mark.parametrize("below", ["", "data"])
+def test_users_are_clients_by_name_and_test_on_their_own_samples(below: str, tmp_path: Path) -> None:
+    write(tmp_path / below, "train", NUMBERS)
+    write(tmp_path / below, "test", {"u2": ([[9.0, 9.0]], [1])})
+    found = import_reference(f"leaf:{tmp_path}")
+    assert found.client_names == ("u1", "u2")
+    assert found.clients is not None
+    assert found.test_clients is not None
+    assert (found.clients.tolist(), found.test_clients.tolist()) == ([0, 1, 1], [1])
+    assert found.x.dtype == np.float32
+    assert (found.x.tolist(), found.y.tolist()) == ([[2.5, 3.0], [0.5, 1.0], [1.5, 2.0]], [1, 0, 1])
+    assert (found.x_test.tolist(), found.y_test.tolist()) == ([[9.0, 9.0]], [1])
+
+
+def test_texts_of_one_length_become_ids_of_their_characters_in_both_parts(tmp_path: Path) -> None:
+    """Characters are numbered in their order over both parts: blank 0, a 1, b 2, c 3."""
+    write(tmp_path, "train", {"u": (["ab ", "ba "], [" ", "a"])})
+    write(tmp_path, "test", {"u": (["cab"], ["a"])})
+    found = import_reference(f"leaf:{tmp_path}")
+    assert found.x.dtype == np.int64
+    assert (found.x.tolist(), found.x_test.tolist()) == ([[1, 2, 0], [2, 1, 0]], [[3, 1, 2]])
+    assert found.class_names == ("' '", "'a'")
+    assert "ids of 4 characters" in found.facts.notes[0]
+
+
+def test_other_texts_and_samples_of_different_lengths_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, "train", {"u": (["good day", "bad"], [0, 1])})
+    with pytest.raises(DataFileError, match="tokenizer"):
+        import_reference(f"leaf:{tmp_path}")
+    write(tmp_path, "train", {"u": ([[1.0], [1.0, 2.0]], [0, 1])})
+    with pytest.raises(UsageError, match="different lengths"):
+        import_reference(f"leaf:{tmp_path}")
+
+
+def test_without_a_test_part_one_is_drawn(tmp_path: Path) -> None:
+    write(tmp_path, "all_data", {"u": ([[float(i)] for i in range(20)], [0, 1] * 10)})
+    found = import_reference(f"leaf:{tmp_path}?test=0.3")
+    assert (len(found.y), len(found.y_test)) == (14, 6)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from raffed.data.importers.reference import import_flwr, import_hf, import_hf_place
+from raffed.data.importers.reference import import_flwr, import_hf
 from raffed.errors import UsageError
 
 hf = pytest.importorskip("datasets", reason="pip install 'raffed[hf]'")
@@ -58,29 +58,6 @@ def test_classes_and_clients_of_a_test_part_have_names(images: hf.Dataset, order
     assert found.test_clients.tolist() == [0, 1]
 
 
-@pytest.mark.apart
-@pytest.mark.parametrize("labels", ["text", "numbers"])
-def test_a_partitioner_of_flwr_datasets_gives_its_clients_their_rows(labels: str) -> None:
-    """A real partitioner divides a local data set; nothing is fetched."""
-    partitioners = pytest.importorskip("flwr_datasets.partitioner")
-    names = ["a", "b", "c"]
-    y = [n % 3 for n in range(120)]
-    data = hf.Dataset.from_dict(
-        {"ids": [[n, n + 1] for n in range(120)], "label": [names[k] for k in y] if labels == "text" else y}
-    )
-    divider = partitioners.DirichletPartitioner(
-        num_partitions=4, partition_by="label", alpha=1.0, min_partition_size=5, seed=3
-    )
-    divider.dataset = data
-    parts = [divider.load_partition(number) for number in range(4)]
-    found = import_flwr(parts, x="ids", label="label", test=0.0)
-    assert found.clients is not None
-    for number, part in enumerate(parts):
-        assert found.x[found.clients == number].tolist() == part["ids"][:]
-    assert len(found.x) == 120
-    assert sorted(set(found.y.tolist())) == [0, 1, 2]
-
-
 def test_a_fault_is_refused_in_one_line_that_names_the_column(images: hf.Dataset, tmp_path: Path) -> None:
     ragged = hf.Dataset.from_dict({"ids": [[1], [2, 3]], "label": [0, 1]})
     kinds = images.features.copy()
@@ -89,14 +66,10 @@ def test_a_fault_is_refused_in_one_line_that_names_the_column(images: hf.Dataset
     deep = [Image.fromarray(np.full((5, 4), value, np.uint16)) for value in (300, 60_000)]
     scans = hf.Dataset.from_dict({"img": deep, "y": [0, 1]}).cast_column("img", hf.Image())
     cases = [
-        (lambda: import_hf(images, label="yy"), "column of hf 'yy'; nearest: y"),
         (lambda: import_hf(images, image="writer", label="y"), "column 'writer' holds"),
-        (lambda: import_hf(ragged, x="ids"), "column 'ids' holds lists of unequal lengths"),
         (lambda: import_hf(images, label="y", test_data=bats), "its class 'bat' is not a class of"),
         (lambda: import_hf(scans, image="img", label="y", test=0.0), "row 0 has pixels of mode I;16"),
-        (lambda: import_hf_place(str(tmp_path / "no")), "no is missing"),
         (lambda: import_flwr([]), "there are no partitions"),
-        (lambda: import_flwr([images, images.select([])]), "partition 1 has no rows"),
         (lambda: import_flwr([images, ragged]), "partition 1 has other columns"),
     ]
     for call, words in cases:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from pyarrow import parquet
 from sklearn.datasets import load_wine
 
 from raffed.data.importers.imported import Imported
+from raffed.data.importers.reference import import_reference
 from raffed.data.importers.tables import import_table
 from raffed.errors import DataFileError, UsageError
 
@@ -77,29 +79,11 @@ def test_csv_parquet_frame_and_columns_give_the_same_data_set(tmp_path: Path) ->
 REFUSED: dict[str, tuple[object, dict[str, str | tuple[str, ...]], str]] = {
     "no label": (FRAME, {"label": ""}, r"give the column of the classes .* age, smoker, city"),
     "a mistyped label": (FRAME, {"label": "il"}, "column of mine for label 'il'; nearest: ill"),
-    "the label as a feature": (FRAME, {"features": ("ill",)}, "column 'ill' is a feature and also"),
-    "no features left": (FRAME[["ill"]], {}, "no column is left for the features"),
     "a missing number": (
         FRAME.replace({"age": 30.0}, np.nan),
         {},
         "'age' has 1 missing values, the first in row 2",
     ),
-    "a missing text": (
-        FRAME.replace({"city": "Ulm"}, None),
-        {},
-        "'city' has 2 missing values, the first in row 3",
-    ),
-    "a missing text of a list": (
-        {"city": ["Ulm", None, "Bonn", "Ulm"], "ill": [0, 1, 0, 1]},
-        {},
-        "column 'city' has 1 missing values, the first in row 1",
-    ),
-    "a masked value": (
-        {"age": np.ma.masked_equal([20, -999, 30, 40], -999), "ill": [0, 1, 0, 1]},
-        {},
-        "column 'age' has 1 masked values, the first in sample 1",
-    ),
-    "infinity": (FRAME.replace({"age": 30.0}, np.inf), {}, "column 'age' is infinite in row 2"),
     "regression": (FRAME.assign(ill=FRAME["age"] / 7), {}, r"holds 1.428\d* in row 0, which is not a class"),
     "dates": (
         FRAME.assign(age=pd.Timestamp(0)),
@@ -111,10 +95,6 @@ REFUSED: dict[str, tuple[object, dict[str, str | tuple[str, ...]], str]] = {
         {},
         r"60 different texts in 60 rows; leave it out \(drop=id\)",
     ),
-    "one class": (FRAME.assign(ill="no"), {}, "the one class 'no'"),
-    "two columns of one name": (FRAME.rename(columns={"zip": "age"}), {}, "age"),
-    "no rows": (FRAME.iloc[:0], {}, "mine has no rows"),
-    "no table": ([[1, 2]], {}, "cannot be read as a table"),
 }
 
 
@@ -124,22 +104,6 @@ def test_a_fault_is_refused_in_one_line_that_names_the_column_and_row(case: str)
     with pytest.raises(UsageError, match=words) as error:
         read(table, **change)  # type: ignore[arg-type]
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("absent.csv", None, "absent.csv is missing"),
-        ("empty.csv", b"", "empty.csv cannot be read as a table"),
-        ("text.parquet", b"a,y\n1,0\n", "text.parquet cannot be read as a table"),
-        ("bytes.csv", b"a,y\n\xff\xfe\x00,0\n1,1\n", "bytes.csv is not UTF-8: line 2 holds the byte 0xFF"),
-    ],
-)
-def test_an_unreadable_file_is_named(tmp_path: Path, name: str, content: bytes | None, words: str) -> None:
-    if content is not None:
-        (tmp_path / name).write_bytes(content)
-    with pytest.raises(UsageError, match=words):
-        import_table(tmp_path / name, label="y", test=0.0)
 
 
 def test_a_test_file_of_other_columns_types_or_labels_is_refused_by_its_column(tmp_path: Path) -> None:
@@ -173,3 +137,67 @@ def test_a_second_table_has_its_features_by_their_names(tmp_path: Path, tests: s
     assert made.x_test.tolist() == [[-1, 1, 0, 1], [-1, 1, 0, 0]]
     assert made.y_test.tolist() == [1, 1]
     assert ("not used" in " ".join(made.facts.notes)) == ("more" in tests)
+
+
+# What is done about missing values: they are refused, their rows left out, or they are filled in.
+
+TRAINING = "age,town,y\n1,Bonn,a\n,Ulm,b\n3,,a\n2,Bonn,b\n"
+TEST = "age,town,y\n,Ulm,a\n5,,b\n"
+
+
+@pytest.fixture
+def two_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text(TRAINING)
+    Path("u.csv").write_text(TEST)
+    return tmp_path
+
+
+def read_gaps(rule: str, more: str = "") -> Imported:
+    return import_reference(f"csv:t.csv?label=y&test=u.csv{rule and '&missing='}{rule}{more}")
+
+
+@pytest.mark.usefixtures("two_tables")
+def test_rows_with_a_missing_value_are_left_out_in_both_parts() -> None:
+    """Without town, the ages 1, 3 and 2 are left, whose standard deviation is √(2/3). With it, 1 and 2."""
+    found, age = read_gaps("drop", "&drop=town"), math.sqrt(2 / 3)
+    assert np.allclose(found.x[:, 0], [-1 / age, 1 / age, 0])
+    assert np.allclose(found.x_test[:, 0], [3 / age])
+    notes = [f"{name}.csv: rows with a missing value are not used (1)" for name in "tu"]
+    assert [note for note in found.facts.notes if "missing" in note] == notes
+    both = import_reference("csv:t.csv?label=y&missing=drop&test=0")
+    assert np.allclose(both.x, [[-1, 1], [1, 1]])
+    assert "rows with a missing value are not used (2)" in both.facts.notes[0]
+
+
+@pytest.mark.usefixtures("two_tables")
+def test_numbers_get_the_mean_of_the_training_rows_and_texts_a_category_of_their_own() -> None:
+    """The mean of the ages 1, 3 and 2 is 0 after standardisation. Towns: Bonn, Ulm, missing."""
+    found, age = read_gaps("mean"), math.sqrt(2 / 3)
+    rows = [[-1 / age, 1, 0, 0], [0, 0, 1, 0], [1 / age, 0, 0, 1], [0, 1, 0, 0]]
+    assert np.allclose(found.x, rows)
+    assert np.allclose(found.x_test, [[0, 0, 1, 0], [3 / age, 0, 0, 1]])
+
+
+@pytest.mark.usefixtures("two_tables")
+def test_a_word_is_for_texts_alone() -> None:
+    with pytest.raises(UsageError, match=r"'age' has 1 missing values, the first in line 3; missing=drop"):
+        read_gaps("word")
+    found = read_gaps("word", "&drop=age")
+    assert found.x.tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0]]
+
+
+@pytest.mark.usefixtures("two_tables")
+def test_without_a_rule_all_columns_are_named_at_once_and_no_rule_invents_a_class() -> None:
+    with pytest.raises(UsageError, match=r"column 'age' has 1 missing values.*column 'town' 1"):
+        read_gaps("")
+    Path("t.csv").write_text(TRAINING + "4,Ulm,\n")
+    for rule in ("mean", "word"):
+        with pytest.raises(UsageError, match="column 'y' has 1 missing values"):
+            read_gaps(rule, "&drop=age")
+    assert len(read_gaps("drop", "&drop=age").y) == 3
+    with pytest.raises(UsageError, match="missing"):
+        read_gaps("median")
+    Path("t.csv").write_text("age,town,y\n1,,a\n,Ulm,b\n")
+    with pytest.raises(UsageError, match="every row has a missing value"):
+        read_gaps("drop")

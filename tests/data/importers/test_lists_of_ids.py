@@ -13,7 +13,7 @@ import torch
 
 from raffed.data.dataset import Dataset
 from raffed.data.importers.imported import Imported
-from raffed.data.importers.reference import import_hf, import_reference, load_parts
+from raffed.data.importers.reference import import_hf, import_reference
 from raffed.errors import UsageError
 
 IDS = [[5, 6], [7], [8, 9, 3], [4], [2, 2], [1, 7, 7]]
@@ -66,17 +66,10 @@ def test_both_parts_are_filled_up_to_the_longest_list_of_either() -> None:
 
 @pytest.mark.usefixtures("here")
 def test_a_refusal_says_which_option_reads_lists() -> None:
-    words = pd.DataFrame({"words": ["a b", "c d"], "gap": [[1], None], "y": ["no", "yes"]})
-    words.to_parquet("w.parquet")
     cases = {
         ("", "t.parquet"): "column 'ids' holds values of type list; x=ids makes lists of ids or numbers",
         ("x=ids", "t.parquet"): "column 'ids' holds lists of unequal lengths, 1 to 3; pad=N fills them up",
-        ("x=words", "w.parquet"): "'words' holds something else than numbers in row 0; .*own_data.md shows",
-        ("x=gap&pad=0&missing=mean", "w.parquet"): "column 'gap' has 1 missing values, the first in row 1",
         ("x=ids&features=mask", "t.parquet"): "x names a column of lists, and features columns of numbers",
-        ("pad=0", "t.parquet"): "pad=0 is for lists; also give x=COLUMN",
-        ("x=idz", "t.parquet"): "for x 'idz'; nearest: ids",
-        ("x=y", "t.parquet"): "column 'y' is a feature and also a label",
     }
     for (more, file), message in cases.items():
         with pytest.raises(UsageError, match=message) as error:
@@ -124,6 +117,11 @@ class TestHuggingFace:
         monkeypatch.setattr(socket.socket, "connect", refused)
         monkeypatch.setattr(socket, "getaddrinfo", refused)
 
+    @pytest.mark.usefixtures("here")
+    def test_a_local_file_asks_no_host(self) -> None:
+        self.hf.Dataset.from_dict({"ids": PADDED, "y": LABELS}).to_parquet("d.parquet")
+        assert import_reference("hf:d.parquet?x=ids&label=y&test=0").x.tolist() == PADDED
+
     def test_lists_and_parts_of_a_dict_are_read(self) -> None:
         train, test = (self.hf.Dataset.from_dict({"ids": rows, "label": ys}) for rows, ys in PARTS)
         found = import_hf(self.hf.DatasetDict({"train": train, "validation": test}), x="ids", pad=0)
@@ -134,63 +132,3 @@ class TestHuggingFace:
         assert import_hf(both, x="ids", pad=0, split="a", test_split="b").x_test.tolist() == [[8, 9, 3]]
         with pytest.raises(UsageError, match="lists of unequal lengths, 1 to 2; pad=N"):
             import_hf(train, x="ids")
-
-    def test_an_array_of_bytes_holds_pixels(self) -> None:
-        """As in data sets whose images are stored as arrays; other integers are ids."""
-        for dtype, kind, shape in (("uint8", np.uint8, (1, 2, 3)), ("int32", np.int64, (2, 3))):
-            features = self.hf.Features(
-                {"img": self.hf.Array2D(shape=(2, 3), dtype=dtype), "label": self.hf.Value("string")}
-            )
-            images = np.arange(12).reshape(2, 2, 3)
-            data = self.hf.Dataset.from_dict({"img": images.tolist(), "label": ["a", "b"]}, features=features)
-            found = import_hf(data, x="img", test=0.0).x
-            assert (found.dtype, found.shape[1:]) == (kind, shape)
-            assert found.reshape(images.shape).tolist() == images.tolist()
-
-    def test_a_table_keeps_the_names_of_its_classes_and_its_test_part(self) -> None:
-        kinds = self.hf.Features(
-            {
-                "age": self.hf.Value("float32"),
-                "sex": self.hf.ClassLabel(names=["m", "f"]),
-                "label": self.hf.ClassLabel(names=["well", "ill"]),
-            }
-        )
-        rows = {"age": [0.0, 2.0], "sex": [0, 1], "label": [0, 1]}
-        train, test = (self.hf.Dataset.from_dict(rows, features=kinds) for _ in range(2))
-        found = import_hf(self.hf.DatasetDict({"train": train, "test": test}))
-        assert found.class_names == ("ill", "well")
-        assert [column.categories for column in found.facts.columns] == [(), ("f", "m")]
-        assert found.x.tolist() == found.x_test.tolist() == [[-1, 0, 1], [1, 1, 0]]
-        assert found.y_test.tolist() == [1, 0]
-        unlabelled = self.hf.Dataset.from_dict({**rows, "label": [0, -1]}, features=kinds)
-        with pytest.raises(UsageError, match="column 'label' has 1 missing values"):
-            import_hf(unlabelled)
-
-    @pytest.mark.usefixtures("here")
-    @pytest.mark.parametrize("form", ["parquet", "json", "folder", "saved"])
-    def test_a_local_file_or_folder_asks_no_host(self, form: str) -> None:
-        data = self.hf.Dataset.from_dict({"ids": PADDED, "y": LABELS})
-        place = {"parquet": "d.parquet", "json": "./d.jsonl"}.get(form, form)
-        if form == "parquet":
-            data.to_parquet(place)
-        elif form == "json":
-            data.to_json(place)
-        elif form == "saved":
-            data.save_to_disk(place)
-        else:
-            Path(form).mkdir()
-            data.to_parquet("folder/train.parquet")
-        asked = self.hf.config.HF_HUB_OFFLINE
-        found = import_reference(f"hf:{place}?x=ids&label=y&test=0")
-        assert found.x.tolist() == PADDED
-        assert asked == self.hf.config.HF_HUB_OFFLINE
-        assert list(load_parts(place)) == ["train"]
-
-    @pytest.mark.usefixtures("here")
-    @pytest.mark.parametrize("place", ["no.parquet", "./no", "a/b/c", "~/no"])
-    def test_what_can_only_be_a_path_is_missing(self, place: str) -> None:
-        with pytest.raises(UsageError, match=f"{place} is missing"):
-            load_parts(place)
-        Path("x.bin").write_bytes(b"")
-        with pytest.raises(UsageError, match=r"of files, those that end in \.arrow, \.parquet"):
-            load_parts("x.bin")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from raffed.data.preparation import Transform
 from raffed.errors import DataFileError, UsageError
 from raffed.own.gate import note_read
 from raffed.results.runfile import read_run
-from raffed.results.writer import read_metrics
 from raffed.runs.verify import verify
 
 
@@ -55,47 +53,11 @@ def test_a_table_of_scikit_learn_is_learnt_from_csv_with_its_sites(tmp_path: Pat
     assert {text: short_name(text) for text in names} == names
 
 
-def test_a_folder_of_images_is_learnt_by_a_convolutional_network(tmp_path: Path) -> None:
-    from PIL import Image
-
-    draws = np.random.RandomState(0)
-    for client, label, number in ((c, k, n) for c in "ab" for k in (0, 1) for n in range(8)):
-        folder = tmp_path / "images" / f"site-{client}" / ("dark", "bright")[label]
-        folder.mkdir(parents=True, exist_ok=True)
-        pixels = draws.randint(0, 100, (32, 32)) + 120 * label
-        Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{number}.png")
-    result = raffed.run(config(f"folder:{tmp_path / 'images'}", "natural", name="simplecnn"))
-    assert result.accuracy == 1.0
-
-
-def test_ids_for_a_network_of_numbers_and_a_table_for_one_of_images_are_refused(tmp_path: Path) -> None:
-    ids = Dataset.from_arrays(np.arange(120).reshape(40, 3), np.arange(40) % 2, test=0.2)
-    with pytest.raises(UsageError, match=r"mlp takes numbers, and the samples are ids"):
-        raffed.run(config(ids), tmp_path / "a")
-    table = Dataset.from_arrays(np.zeros((40, 3)), np.arange(40) % 2, test=0.2)
-    with pytest.raises(UsageError, match=r"lenet: in_shape = 3 is not that of an image"):
-        raffed.run(config(table, name="lenet"), tmp_path / "b")
-    assert not (tmp_path / "a").exists()
-
-
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     path = tmp_path / "wine.csv"
     load_wine(as_frame=True).frame.to_csv(path, index=False)
     return path
-
-
-def test_a_run_keeps_the_name_of_its_file_whatever_the_cache_had(table: Path, tmp_path: Path) -> None:
-    """The name is a column of the rows, so a resumed run had two names and other hashes."""
-    copy = tmp_path / "copy.csv"
-    copy.write_bytes(table.read_bytes())
-    raffed.run(config(f"csv:{table}?label=target", rounds=1), tmp_path / "first")
-    mine = config(f"csv:{copy}?label=target")
-    whole = raffed.run(mine, tmp_path / "whole")
-    raffed.run(mine, tmp_path / "part", stop=lambda: True)
-    assert raffed.resume(tmp_path / "part").hashes == whole.hashes
-    assert verify(tmp_path / "part").ok
-    assert read_metrics(tmp_path / "part")["dataset"].unique().to_pylist() == [str(copy)]
 
 
 def test_a_run_is_verified_from_cache_or_same_file(table: Path, tmp_path: Path, cache: ArrayCache) -> None:
@@ -178,10 +140,3 @@ def test_a_function_of_the_users_gives_the_data(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "other.py").write_text("number = 3\n")
     with pytest.raises(UsageError, match=r"gives a int; it must be a raffed\.Dataset"):
         raffed.run(config("./other.py:number"), "other")
-
-
-@pytest.mark.slow
-def test_on_ray_with_two_actors_the_result_is_that_of_serial(table: Path, tmp_path: Path) -> None:
-    serial = config(f"csv:{table}?label=target", rounds=2)
-    on_ray = dataclasses.replace(serial, runtime=raffed.Runtime(actors=2))
-    assert raffed.run(on_ray, tmp_path / "ray").hashes == raffed.run(serial, tmp_path / "serial").hashes
