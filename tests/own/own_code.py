@@ -35,10 +35,6 @@ def by_class(labels, num_classes):
     return [np.flatnonzero(labels == one).tolist() for one in range(num_classes)]
 
 
-def owners_of(labels, owners):
-    return [np.flatnonzero(owners == one) for one in np.unique(owners)]
-
-
 def needs_clients(labels, rng, clients: int):
     return np.array_split(rng.permutation(len(labels)), clients)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from raffed.config.run import RunConfig
 from raffed.own.carried import packed
 from raffed.runtime.setup import prepare_run
-from tests.cli.conftest import Cli
 from tests.own.test_references import package, write
 from tests.warm import python
 
@@ -68,33 +66,8 @@ def test_a_package_that_travels_comes_before_another_version_of_it(lab: Path, aw
     assert elsewhere(away, lab / "code", "print(load('lab_t.methods:prox')())") == "3"
 
 
-def test_two_references_into_one_package_travel_as_one_package(lab: Path, away: Path) -> None:
-    place = package(lab, "lab_two")
-    write(place / "nets.py", "def net():\n    return 7\n")
-    code = packed({"method": "lab_two.methods:prox", "model": "lab_two.nets:net"})
-    (lab / "code").write_bytes(pickle.dumps(code))
-    shutil.rmtree(place)
-    shown = elsewhere(away, lab / "code", "print(load('lab_two.methods:prox')(), load('lab_two.nets:net')())")
-    assert shown == "3 7"
-
-
 def test_a_setup_brings_its_code_along_before_anything_else_is_read(lab: Path, away: Path) -> None:
     setup = prepare_run(RunConfig(method="./prox.py:myprox"))
     (lab / "code").write_bytes(pickle.dumps(setup))
     (lab / "prox.py").unlink()
     assert elsewhere(away, lab / "code", "print(code.method.name)") == "MyProx"
-
-
-def test_submit_sends_the_file_of_a_reference_and_its_neighbours(lab: Path, cli: Cli) -> None:
-    source = (lab / "prox.py").read_text(encoding="utf-8")
-    (lab / "prox.py").write_text("import beside\n" + source, encoding="utf-8")
-    write(lab / "beside.py", "VALUE = 5\n")
-    write(lab / "other.py", "VALUE = 5\n")
-    said = ["run", "--method", "./prox.py:myprox", "--out", "/shared/a"]
-    done = cli("submit", "--dry-run", *said)
-    assert done.code == 0, done.err
-    sent = {line.split()[-1] for line in done.out.splitlines() if line.startswith("sent: ")}
-    assert sent == {"prox.py", "beside.py"}
-    done = cli("submit", "--dry-run", "run", "--method", f"{lab}/prox.py:myprox", "--out", "/shared/a")
-    assert done.code == 2
-    assert "write ./prox.py:myprox" in done.err

@@ -15,12 +15,7 @@ from typing import Any
 import pytest
 
 import raffed
-from raffed.core.training.rates import schedule_of
-from raffed.data.own_data import load_own
-from raffed.errors import RaffedError, RunFolderError, UsageError
-from raffed.federation.selection import own_selection
-from raffed.methods import build_method
-from raffed.models.own.factories import factory_of
+from raffed.errors import RunFolderError
 from raffed.own import gate
 from raffed.results.runfile import read_run
 from raffed.runs.folder import run_config
@@ -194,29 +189,6 @@ def test_no_function_of_a_library_is_imported_because_a_file_names_it(
     assert "--trust-code" in done.err or "no record of its code" in done.err
 
 
-@pytest.mark.parametrize("text", ["a." * 10**5 + "a", "-" * 10**5 + "1", "a\0", "("])
-def test_code_that_python_cannot_parse_is_refused_as_any_other(here: Path, cli: Cli, text: str) -> None:
-    (here / "strange.py").write_text(text)
-    name_code(
-        here / "run",
-        "method",
-        "./strange.py:method",
-        [record("method", "./strange.py:method", here / "strange.py", ".")],
-    )
-    done = cli("verify", "run")
-    assert done.code == 2
-    assert done.err.count("\n") == 1
-
-
-def test_a_library_is_not_read_whole_before_its_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that a file of torch imports is most of torch, which takes a minute to parse."""
-    monkeypatch.setattr(gate, "hashes_at", lambda place: pytest.fail(f"{place.root} is read"))
-    gate.note_read({"model": LIBRARIES[2]})
-    with pytest.raises(gate.UntrustedCodeError, match=r"graph_module\.py would be executed"):
-        gate.check(LIBRARIES[2])
-    forget_references()
-
-
 @pytest.mark.more
 @pytest.mark.parametrize("more", [[], ["--plan"]])
 @pytest.mark.parametrize("field", ROLES)
@@ -359,20 +331,3 @@ def test_no_escape_sequence_of_a_folder_reaches_the_terminal(
     done = cli(*words)
     for letter in "\x1b\x07\x9b":
         assert letter not in done.out + done.err
-
-
-@pytest.mark.parametrize(
-    "name", ["os:system", "subprocess:run", "shutil:rmtree", "builtins:exec", "numpy:save"]
-)
-def test_no_function_of_python_or_a_library_is_called_because_a_name_says_so(name: str, lab: Path) -> None:
-    with pytest.raises(UsageError):
-        build_method(name, {})
-    with pytest.raises(UsageError):
-        factory_of(name)
-    with pytest.raises(RaffedError):
-        load_own(name)
-    with pytest.raises(UsageError):
-        own_selection(name)
-    with pytest.raises(UsageError):
-        schedule_of(raffed.Local(schedule=name))
-    assert os.listdir(lab) == ["prox.py"]

@@ -151,16 +151,3 @@ def test_no_reader_writes_or_reads_a_file_of_an_odd_name(
     assert {one for one in tmp_path.rglob("*") if tmp_path / "in" not in one.parents} == before
     assert not Path("/x").exists()
     assert not (tmp_path / "in" / "out").exists()
-
-
-def test_a_report_writes_nothing_where_packed_records_say(run: Path, cli: Cli, tmp_path: Path) -> None:
-    """As a reader meets it: `raffed report` of a folder with packed records below it."""
-    target = tmp_path / "home" / ".bashrc"
-    target.parent.mkdir()
-    pack_folder(run.parent, run.parent / "packed")
-    index, rows = read_file(run.parent / "packed" / RECORDS_FILE)
-    index["texts"][f"/{target}"] = "touch executed\n"
-    write_records(index, rows, run.parent / "packed" / RECORDS_FILE)
-    done = cli("report", run.parent, "--out", tmp_path / "report")
-    assert done.code != 0
-    assert not target.exists()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import subprocess
 import textwrap
 from pathlib import Path
 
 import pytest
 
-from raffed.results.runfile import read_run
 from tests.own.conftest import PROX
 from tests.warm import python
 
@@ -67,17 +65,6 @@ def test_a_function_brings_the_imports_constants_and_classes_that_it_uses(tmp_pa
     assert names["build"]() == 4.0  # type: ignore[operator]  # √(8 · ½) + 2
 
 
-def test_the_newest_definition_of_a_class_counts(tmp_path: Path) -> None:
-    first, second = (
-        "class Memory:\n    size = 1\n",
-        "class Memory:\n    size = 2\n\ndef f():\n    return Memory.size\n",
-    )
-    done = notebook(tmp_path, first, second, ends="print(module_source([f], globals()))")
-    names: dict[str, object] = {}
-    exec(done.stdout, names)
-    assert names["f"]() == 2  # type: ignore[operator]
-
-
 @pytest.mark.parametrize("live", ["open('x', 'w')", "object()", "[object()]", "iter([])"])
 def test_a_live_object_is_refused_by_its_name(tmp_path: Path, live: str) -> None:
     done = notebook(
@@ -119,14 +106,6 @@ def stopped(home: Path) -> Path:
     return home / "run"
 
 
-def test_the_cell_s_code_lies_in_the_run_s_folder_and_its_hash_in_run_json(stopped: Path) -> None:
-    (code,) = read_run(stopped)["code"]
-    source = (stopped / "code" / "notebook.py").read_bytes()
-    assert code["files"] == {"notebook.py": hashlib.sha256(source).hexdigest()}
-    assert b"class Pull" in source
-    assert b"class Rounds" in source
-
-
 def test_the_run_goes_on_in_another_process_in_another_folder(stopped: Path, home: Path) -> None:
     (home / "elsewhere").mkdir()
     done = raffed("resume", str(stopped), "--quiet", cwd=home / "elsewhere")
@@ -143,27 +122,9 @@ def test_strange_code_is_not_executed(stopped: Path, home: Path, monkeypatch: py
     assert raffed("resume", str(stopped), "--quiet", "--accept-changed-code", cwd=home).returncode == 0
 
 
-def test_an_edited_copy_in_the_folder_is_refused(stopped: Path, home: Path) -> None:
-    source = stopped / "code" / "notebook.py"
-    source.write_text(source.read_text(encoding="utf-8") + "# edited\n", encoding="utf-8")
-    done = raffed("resume", str(stopped), cwd=home)
-    assert done.returncode == 2
-    assert "notebook.py has changed" in done.stderr
-
-
 @pytest.mark.parametrize(("factor", "code"), [("2", 0), ("3", 1)])
 def test_the_same_notebook_alone_goes_on(stopped: Path, home: Path, factor: str, code: int) -> None:
     cell = PROX.replace("self.mu / 2", f"self.mu / {factor}")
     done = notebook(home, cell, ends="import raffed\nraffed.resume('run')\n")
     assert done.returncode == code, done.stderr
     assert ("notebook.py has changed" in done.stderr) == bool(code)
-
-
-@pytest.mark.slow
-def test_a_cell_s_method_has_the_same_bits_on_ray(home: Path) -> None:
-    for out, where in (("serial", "execution='serial'"), ("ray", "execution='ray', actors=2")):
-        whole = RUN.replace(", stop=lambda: len(done) == 1", "").replace('out="run"', f'out="{out}"')
-        whole = whole.replace('execution="serial"', where)
-        done = notebook(home, PROX, ends=whole)
-        assert done.returncode == 0, done.stderr
-    assert read_run(home / "serial")["hashes"] == read_run(home / "ray")["hashes"]

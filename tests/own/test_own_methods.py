@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,19 +13,16 @@ import pytest
 
 import raffed
 from raffed import Numerics
-from raffed.cli.submitting import own_references
 from raffed.config.run import RunConfig
 from raffed.core.measures.own_metric import own_metric
-from raffed.core.method import Method
 from raffed.core.training.own_loss import criterion_of
 from raffed.data.own_data import checked_name, is_own, load_own
 from raffed.data.splits import parse_split, split_name
-from raffed.errors import RaffedError, UnknownNameError, UsageError
+from raffed.errors import UnknownNameError, UsageError
 from raffed.methods import METHODS, build_method, method_info, method_name
-from raffed.methods.own import method
 from raffed.own.gate import entry_points
 from raffed.own.resolve import load
-from raffed.results.runfile import folder_name, read_run
+from raffed.results.runfile import read_run
 from raffed.runs.result import RunResult
 from raffed.runtime.setup import prepare_run
 from tests.cli.conftest import QUICK, Cli
@@ -44,30 +40,12 @@ def test_a_function_in_a_configuration_is_stored_as_its_reference(lab: Path) -> 
         RunConfig(method=lambda: None)
 
 
-def test_the_decorator_declares_title_source_and_space(lab: Path) -> None:
-    info = method_info("./prox.py:myprox")
-    assert (info.title, info.source) == ("MyProx", "my thesis")
-    assert info.idea == "My own pull to the downloaded weights"
-    assert info.space == {"mu": [0.01, 0.1]}
-
-
-def test_a_space_that_names_another_argument_is_refused_where_it_is_written() -> None:
-    with pytest.raises(UnknownNameError, match="nu"):
-
-        @method(space={"nu": [1.0]})
-        def own(mu: float = 0.1) -> Method:
-            raise NotImplementedError
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("./nowhere.py:f", "no such file"),
-        ("./prox.py:myproxx", "it has .*myprox"),
         ("./prox.py", "write ./file.py:NAME"),
         ("./prox.py:NUMBER", "not known to make a method"),
         ("os:system", "not known to make a method"),
-        ("fedproxx", "nearest: .*fedprox"),
     ],
 )
 def test_what_is_no_method_is_refused_in_a_line(lab: Path, name: str, words: str) -> None:
@@ -118,13 +96,6 @@ def test_an_entry_point_is_a_short_name(lab: Path, cli: Cli, monkeypatch: pytest
     entry_points.cache_clear()
 
 
-def test_methods_prints_the_arguments_of_a_reference(lab: Path, cli: Cli) -> None:
-    done = cli("methods", "./prox.py:myprox")
-    assert done.code == 0
-    for words in ("MyProx (my thesis)", "Weight of the pull.", "--method ./prox.py:myprox --set mu=0.1"):
-        assert words in done.out
-
-
 @pytest.mark.parametrize("typed", ["flag", "file"])
 def test_a_run_takes_a_reference_from_its_words_and_a_file(lab: Path, cli: Cli, typed: str) -> None:
     (lab / "a.toml").write_text('method = "./prox.py:myprox"\n[args]\nmu = 0.5\n', encoding="utf-8")
@@ -134,50 +105,18 @@ def test_a_run_takes_a_reference_from_its_words_and_a_file(lab: Path, cli: Cli, 
     assert [path.name for path in (lab / "runs").iterdir()] == ["prox.py-myprox-digits-p4c5-s0"]
 
 
-def test_names_of_folders_are_safe_and_differ() -> None:
-    names = ["fedavg", "./prox.py:f", "prox.py:f", "./a/prox.py:f", "./a-prox.py:f", "/x/../../y.py:f"]
-    folders = [folder_name(name) for name in names]
-    assert folders[0] == "fedavg"
-    assert len(set(folders)) == len(names)
-    assert all("/" not in one and not one.startswith(".") for one in folders)
-
-
-def test_the_facade_shows_what_an_author_needs_and_loads_no_torch_for_it() -> None:
-    shown = set(dir(raffed))
-    assert shown >= {"Method", "Term", "Context", "Forward", "Wire", "Private", "Head", "method", "run"}
-    assert all(getattr(raffed, name) is not None for name in raffed.__all__)
-    code = "import sys, raffed; dir(raffed); raffed.method; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_the_working_folder_may_change_during_a_run(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = RunConfig(
-        method="./prox.py:myprox",
-        data=raffed.Data(split="p4c5"),
-        federation=raffed.Federation(2),
-        local=raffed.Local(epochs=1),
-        runtime=raffed.Runtime(execution="serial"),
-    )
-    (lab / "elsewhere").mkdir()
-    assert raffed.run(run, watch=lambda _: monkeypatch.chdir(lab / "elsewhere")).state == "finished"
-
-
 # A fault in a method, and a rule that chooses the participants
 
 FILE = """
-from raffed import Method, ServerRule, Term
+from raffed import Method, Term
 class Constant(Term):
     def loss(self, f, k):
         return k.w0.sq_norm()
 class Late(Term):
     def loss(self, f, k):
         return f.logits.square().mean() if k.round else f.logits.new_zeros(())
-class Nan(ServerRule):
-    def step(self, own, w, mean, k):
-        return None, mean * (float("nan") if k.round == 1 else 1.0)
 def constant() -> Method: return Method("Constant", terms=(Constant(),))
 def late() -> Method: return Method("Late", terms=(Late(),))
-def nan() -> Method: return Method("Nan", server=Nan())
 """
 
 
@@ -192,13 +131,6 @@ def test_a_run_warns_of_a_term_without_gradient(faults: Path, cli: Cli, name: st
     done = cli("run", "--method", f"./faults.py:{name}", *QUICK, "--rounds", "2", "--out", "a")
     assert done.code == 0
     assert (done.out + done.err).count("faults.py:3: Constant has had no gradient at any client") == warned
-
-
-def test_a_server_that_makes_nan_in_the_last_round_ends_with_exit_code_1(faults: Path, cli: Cli) -> None:
-    done = cli("run", "--method", "./faults.py:nan", *QUICK, "--rounds", "2", "--out", "a")
-    assert done.code == 1
-    assert "the server's state after round 2 has diverged (the model)" in done.err
-    assert "faults.py:9, Nan.step" in done.err
 
 
 OWN = "def last(round, sizes, count):\n    return range(len(sizes) - count, len(sizes))\n"
@@ -216,12 +148,6 @@ def test_a_rule_of_one_s_own_is_found_by_reference(tmp_path: Path, lab: Path) ->
     assert took_part(result) == [[7, 8, 9], [7, 8, 9]]
     easiest = raffed.run(config("./rules.py:easiest", rounds=2))
     assert [len(one) for one in took_part(easiest)] == [3, 3]
-
-
-def test_arguments_that_a_rule_of_one_s_own_does_not_have_are_refused(lab: Path) -> None:
-    (lab / "rules.py").write_text(OWN)
-    with pytest.raises(UsageError, match="wide"):
-        prepare_run(config("./rules.py:last", wide=2))
 
 
 ENTRY_POINTS = """
@@ -266,16 +192,6 @@ def test_short_names_stand_for_the_package_s_code_and_take_none_of_raffed_s() ->
         checked_name("ward")
 
 
-@pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize(
-    ("listing", "name"),
-    [("splits", "halves"), ("datasets", "wards"), ("models", "wardnet"), ("metrics", "right")],
-)
-def test_a_listing_names_the_package(cli: Cli, listing: str, name: str) -> None:
-    lines = cli(listing).out.splitlines()
-    assert any(name in line and "mylab" in line and "mylab 0.1" in line for line in lines)
-
-
 def test_a_run_by_short_names_records_reference_and_package(installed: Path, cli: Cli) -> None:
     said = ["run", "--dataset", "wards", "--loss", "focal", "--metric", "right", *QUICK, "--split", "halves"]
     assert cli(*said, "--rounds", 1, "--quiet", "--out", "run").code == 0
@@ -286,27 +202,6 @@ def test_a_run_by_short_names_records_reference_and_package(installed: Path, cli
         "metric right": "mylab:right",
     }
     assert cli("verify", "run").code == 0
-
-
-def test_the_code_that_a_file_names_travels_with_a_job(installed: Path) -> None:
-    (installed / "run.toml").write_text(
-        'method = "./prox.py:myprox"\nloss = "./mylab.py:focal"\n[data]\ndataset = "./mylab.py:mine"\n'
-        'split = "./mylab.py:halves"\n[model]\nname = "./net.py:Net"\n[federation]\n'
-        'metrics = ["./mylab.py:right", "mylab:nll"]\n',
-        encoding="utf-8",
-    )
-    words = ["run", "run.toml", "--metric", "./mylab.py:errors,./mylab.py:nll"]
-    assert set(own_references(words, ["run.toml"])) == {
-        "./mylab.py:errors",
-        "./mylab.py:nll",
-        "./prox.py:myprox",
-        "./mylab.py:focal",
-        "./net.py:Net",
-        "./mylab.py:mine",
-        "./mylab.py:halves",
-        "./mylab.py:right",
-        "mylab:nll",
-    }
 
 
 # Numbers that a method reports of itself
@@ -331,15 +226,7 @@ class Counts(Term):
         return {"seen": s.n, "unknown": float("nan")}
     def report_client(self, k):
         return {"samples": int(k.class_counts.sum())} if k.client else {"samples": float("nan")}
-class Reads(Term):
-    def loss(self, f, k):
-        return (f.w - k.server.w).sq_norm()
-class Clash(Counts):
-    def report(self, s):
-        return {"accuracy": 1.0}
 def counts() -> Method: return Method("Counts", terms=(Counts(),))
-def reads() -> Method: return Method("Reads", terms=(Reads(),))
-def clash() -> Method: return Method("Clash", terms=(Clash(),))
 """
 
 
@@ -409,19 +296,3 @@ def test_it_is_shown_by_events_and_reports_and_stays_after_resume(numbers: Path,
     summary = (numbers / "report" / "summary.md").read_text("utf-8")
     assert "seen, global" in summary
     assert "samples, local" in summary
-
-
-@pytest.mark.usefixtures("numbers")
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("clash", "a hook reports 'accuracy', which is the name of another metric"),
-        (
-            "reads",
-            r"numbers\.py:22: AttributeError: .*k\.server is None unless Reads\.server_init\(",
-        ),
-    ],
-)
-def test_a_name_of_raffed_s_and_a_memory_that_nobody_made_are_told(name: str, words: str) -> None:
-    with pytest.raises(RaffedError, match=words):
-        raffed.run(replace(COUNTS, method=f"./numbers.py:{name}"))

@@ -10,12 +10,15 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file
 
 from raffed.errors import UsageError
-from raffed.own.located import CodeLocation, changed, is_reference
+from raffed.own.located import changed, is_reference
 from raffed.own.names import reference_to
-from raffed.own.resolve import load, place_of, sources_of, stored_module
+from raffed.own.resolve import load, sources_of, stored_module
 from raffed.own.user_code import UserCodeError
+from raffed.results.runfile import read_run
+from tests.cli.conftest import QUICK, Cli
 
 
 @pytest.fixture
@@ -66,18 +69,6 @@ def test_texts_with_a_module_or_a_file_and_a_name_are_references_and_others_are_
     assert not any(map(is_reference, others))
 
 
-def test_a_file_reference_may_import_its_neighbours(here: Path) -> None:
-    write(here / "code" / "neighbour.py", "VALUE = 5\n")
-    write(here / "code" / "prox.py", "import neighbour\n\ndef prox():\n    return neighbour.VALUE\n")
-    assert load("./code/prox.py:prox")() == 5
-
-
-def test_two_files_of_one_name_are_two_modules(here: Path) -> None:
-    for folder, value in (("a", 1), ("b", 2)):
-        write(here / folder / "prox.py", f"def prox():\n    return {value}\n")
-    assert (load("./a/prox.py:prox")(), load("./b/prox.py:prox")()) == (1, 2)
-
-
 def test_the_reference_to_a_loaded_object_is_the_reference_as_typed(here: Path) -> None:
     package(here, "lab_b")
     write(here / "prox.py", "def prox():\n    return 1\n")
@@ -125,21 +116,6 @@ def test_what_no_other_process_can_import_is_refused_with_the_reason() -> None:
         reference_to({})
 
 
-def test_the_place_of_a_module_is_the_folder_that_holds_its_top_package(here: Path) -> None:
-    package(here, "lab_e")
-    assert place_of("lab_e.deep.maths:ONE") == CodeLocation(
-        "lab_e.deep.maths", str(here / "lab_e" / "deep" / "maths.py"), str(here)
-    )
-    assert place_of("lab_e:x").root == str(here)
-
-
-def test_the_hash_covers_what_the_file_imports_from_its_package_and_nothing_else(here: Path) -> None:
-    package(here, "lab_f")
-    names = set(sources_of("lab_f.methods:prox").files)
-    files = ("__init__.py", "methods.py", "pulls.py", "deep/__init__.py", "deep/maths.py")
-    assert names == {f"lab_f/{name}" for name in files}
-
-
 def test_editing_a_helper_names_that_helper(here: Path) -> None:
     lab = package(here, "lab_g")
     before = sources_of("lab_g.methods:prox")
@@ -176,15 +152,64 @@ def test_a_script_refers_to_its_own_functions_by_its_file(tmp_path: Path) -> Non
     assert done.stdout.split() == ["./script.py:prox", "./script.py:Memory", "./script.py", "True"]
 
 
-def test_what_a_decorator_refuses_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where another file of the user imports that one."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "gaps.py").write_text(
-        "import raffed\n\n@raffed.metric(better='best')\ndef gap(logits, labels):\n    return 0.0\n"
-    )
-    (tmp_path / "outer.py").write_text("\n\nfrom gaps import gap\n")
-    for home in ("./gaps.py:gap", "./outer.py:gap"):
-        with pytest.raises(UsageError, match="unknown better 'best'") as refused:
-            load(home)
-        assert str(refused.value).count(".py:") == 1
-        assert str(refused.value).startswith(f"{tmp_path / 'gaps.py'}:3: ")
+# A user-defined file imports what lies beside it, also where another folder holds a module of that name.
+
+NET = """
+from common import WIDTH
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, num_classes):
+        super().__init__()
+        self.hidden = nn.Linear(64, WIDTH)
+        self.fc = nn.Linear(WIDTH, num_classes)
+
+    def forward(self, x):
+        return self.fc(self.hidden(x.flatten(1)).relu())
+"""
+
+
+def value_of(text: str) -> object:
+    function = load(text)
+    assert callable(function)
+    return function()
+
+
+@pytest.mark.parametrize("how", ["import common", "from common import VALUE", "import common as other"])
+@pytest.mark.parametrize("late", [False, True])
+def test_files_of_two_folders_each_get_the_module_beside_them(lab: Path, how: str, late: bool) -> None:
+    name = {"from common import VALUE": "VALUE", "import common": "common.VALUE"}.get(how, "other.VALUE")
+    for folder, value in (("a", 1), ("b", 2)):
+        write(lab / folder / "common.py", "from deeper import VALUE\n")
+        write(lab / folder / "deeper.py", f"VALUE = {value}\n")
+        body = f"def f():\n    {how}\n    return {name}\n"
+        within = body if late else f"{how}\n{body.replace(how, 'pass')}"
+        write(lab / folder / "own.py", within)
+    assert [value_of(f"./{folder}/own.py:f") for folder in "aba"] == [1, 2, 1]
+    assert "common" not in sys.modules
+
+
+def test_two_packages_of_one_name_are_refused(lab: Path) -> None:
+    for folder in "ab":
+        write(lab / folder / "tools" / "__init__.py", "VALUE = 1\n")
+        write(lab / folder / "own.py", "from tools import VALUE\ndef f():\n    return VALUE\n")
+    assert value_of("./a/own.py:f") == 1
+    with pytest.raises(UsageError, match=r"b/own.py:1: ./b/own.py imports tools, and .*another name"):
+        load("./b/own.py:f")
+
+
+def test_what_ran_is_what_is_recorded_for_a_method_and_a_network(lab: Path, cli: Cli) -> None:
+    """Both import a module called common. The hidden layer is as wide as the network's own says."""
+    write(lab / "methods" / "common.py", "WIDTH = 1\n")
+    source = (lab / "prox.py").read_text(encoding="utf-8")
+    write(lab / "methods" / "prox.py", f"{source}\nimport common\nassert common.WIDTH == 1\n")
+    write(lab / "nets" / "common.py", "WIDTH = 12\n")
+    write(lab / "nets" / "net.py", NET)
+    named = ["--method", "./methods/prox.py:myprox", "--model", "./nets/net.py:Net"]
+    done = cli("run", "--rounds", 1, *QUICK, *named, "--quiet", "--out", "run")
+    assert done.code == 0, done.err
+    (file,) = (lab / "run").rglob("final.safetensors")
+    assert next(v for name, v in load_file(file).items() if name.endswith("hidden.bias")).shape == (12,)
+    files = {one["role"]: set(one["files"]) for one in read_run(lab / "run")["code"]}
+    assert files == {"method": {"prox.py", "common.py"}, "model": {"net.py", "common.py"}}
+    assert cli("verify", "run").code == 0

@@ -46,11 +46,6 @@ def weighted_by_rarity(logits, labels, class_counts):
     return (rarity / rarity.sum())[labels] * ce(logits, labels)
 
 
-def masked_by_rarity(logits, labels, class_counts):
-    mask = labels[:, None] == torch.arange(logits.shape[-1])
-    return (mask * (1.0 / class_counts)).sum(-1) * ce(logits, labels)
-
-
 def with_noise(logits, labels):
     return ce(logits + torch.randn_like(logits), labels)
 
@@ -77,7 +72,6 @@ BROKEN_LOSSES: dict[Callable[..., object], str] = {
     log_of_softmax: "finite-when-sure",
     standardised: "one-sample",
     weighted_by_rarity: "absent-classes",
-    masked_by_rarity: "absent-classes",
     with_noise: "no-global-generator",
     with_a_counter: "same-twice",
     in_place: "inputs-unchanged",
@@ -148,10 +142,6 @@ def below_zero(done, total):
     return 1 - 2 * done / total
 
 
-def to_the_last(done, total):
-    return 1 - 0.5 * done / (total - 1)
-
-
 def never(done, total):
     return done // total
 
@@ -166,7 +156,6 @@ def jittered(done, total):
 
 BROKEN_SCHEDULES: dict[Callable[..., float], str] = {
     below_zero: "returns-factors",
-    to_the_last: "returns-factors",
     never: "trains",
     halved_at_every_call: "same-twice",
     jittered: "no-global-generator",
@@ -181,11 +170,6 @@ def beside_the_largest(sizes, count):
     """Needs a second client."""
     ranked = sorted(range(len(sizes)), key=lambda client: -sizes[client])
     return [ranked[1], *(one for one in ranked if one != ranked[1])][:count]
-
-
-def by_a_counter(sizes, count):
-    first = next(CALLS)
-    return [(first + i) % len(sizes) for i in range(count)]
 
 
 def by_numpy(sizes, count):
@@ -210,7 +194,6 @@ def smallest(sizes, count):
 BROKEN_SELECTIONS: dict[Callable[..., Sequence[int]], str] = {
     counted_from_one: "clients-exist",
     beside_the_largest: "one-client",
-    by_a_counter: "same-twice",
     not_the_last_ones: "same-twice",
     by_numpy: "no-global-generator",
     smallest: "inputs-unchanged",

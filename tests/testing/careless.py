@@ -84,17 +84,6 @@ class Relay(Term):
         return None, None
 
 
-class FirstModel(Term):
-    """Pulls to a client's first model, which is kept in a module variable, by client."""
-
-    def loss(self, f: Forward, k: Context) -> Tensor:
-        return 0.1 * (f.w - FIRST_MODELS.get(k.client, k.w0)).sq_norm()
-
-    def finish(self, k: Context) -> tuple[None, None]:
-        FIRST_MODELS.setdefault(k.client, k.w.clone())
-        return None, None
-
-
 class GlobalVelocity(ServerRule[None]):
     """Momentum of the server, which is kept in the class."""
 
@@ -108,11 +97,6 @@ class GlobalVelocity(ServerRule[None]):
 class SendsItsMemory(Ingredient):
     def finish(self, k: Context) -> tuple[Kept, Kept]:
         return Kept(k.w), Kept(k.w)
-
-
-class KeepsAWire(Ingredient):
-    def finish(self, k: Context) -> tuple[KeptInTheOpen, None]:
-        return KeptInTheOpen(k.w.clone()), None
 
 
 class SendsEverything(Ingredient):
@@ -162,18 +146,6 @@ class AddsInPlace(Term):
         return k.mine, None
 
 
-class MovesTheDownload(Term):
-    """Shrinks the downloaded weights in place."""
-
-    def loss(self, f: Forward, k: Context) -> Tensor:
-        return 0.1 * (f.w - k.w0).sq_norm()
-
-    def finish(self, k: Context) -> tuple[None, None]:
-        for tensor in k.w0.tensors.values():
-            tensor.mul_(0.99)
-        return None, None
-
-
 class OneTotalForAll(Term):
     """Starts every client's total with one tensor of the module, and adds to it in place."""
 
@@ -219,17 +191,14 @@ CARELESS: tuple[tuple[Callable[[], Method], str, str], ...] = (
     (relay, "client-order", "put what a client remembers into a Private record"),
     (relay, "any-packing", "put what a client remembers into a Private record"),
     (relay, "no-module-state", "its variable LAST_MODEL"),
-    (of(terms=(FirstModel(),)), "no-module-state", "its variable FIRST_MODELS"),
     (of(server=GlobalVelocity()), "resume-is-uninterrupted", "keep nothing outside the records"),
     (of(message=SendsItsMemory()), "private-stays", "only a Wire may travel"),
-    (of(message=KeepsAWire()), "private-stays", "only a Private record may stay"),
     (ALL_AND_A_PRIVATE_HEAD, "private-stays", "returned other tensors than it must"),
     (of(message=OneTensorForBoth()), "own-storage", "send a copy: `.clone()`"),
     (of(message=SendsLabels()), "bytes-counted", "take centres out of `labels`"),
     (of(message=SendsAllRows()), "bytes-counted", "set these rows to 0"),
     (of(message=SendsCheaply()), "bytes-counted", "do not override `nbytes`"),
     (of(terms=(AddsInPlace(),)), "inputs-unchanged", "make new tensors instead"),
-    (of(terms=(MovesTheDownload(),)), "inputs-unchanged", "make new tensors instead"),
     (of(terms=(OneTotalForAll(),)), "undrawn-unchanged", "make a new one in `client_init`"),
     (of(server=SendsInTurn()), "replies", "change nothing in `reply`"),
 )

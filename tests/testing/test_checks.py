@@ -9,7 +9,6 @@ import pytest
 from raffed.core.method import Method
 from raffed.errors import UnknownNameError, UsageError
 from raffed.methods import METHODS
-from raffed.methods.fedavg import fedavg
 from raffed.testing import (
     ContractError,
     check,
@@ -58,12 +57,6 @@ def test_an_error_in_the_user_s_code_is_reported_by_its_file_and_line() -> None:
     assert why.endswith("ValueError: a mistake of mine")
 
 
-def test_a_finished_recipe_is_checked_except_for_its_arguments() -> None:
-    found = {one.name: one.state for one in check_method(fedavg())}
-    assert found.pop("arguments-declared") == "does not apply"
-    assert set(found.values()) == {"holds"}
-
-
 @pytest.mark.parametrize(
     ("model", "names"),
     [
@@ -87,16 +80,6 @@ def test_a_data_set_that_breaks_sentences_is_found() -> None:
 def test_a_split_that_breaks_sentences_is_found() -> None:
     failed = {one.name for one in check_split(broken.Unseeded(2)).failed}
     assert {"same-twice", "no-global-generator"} <= failed
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [("fedavg", "method"), ("mlp", "model"), ("digits", "dataset"), ("dirichlet:8:0.5", "split")],
-)
-def test_a_name_is_recognised_by_what_it_is(name: str, kind: str) -> None:
-    found = check(name)
-    assert (found.kind, found.ok) == (kind, True)
-    assert list(found.to_pandas().columns) == ["check", "sentence", "state", "why"]
 
 
 @pytest.mark.parametrize(
