@@ -11,6 +11,7 @@ import pytest
 from raffed.reproductions.pages.packed.files import pack_folder, unpack_folder
 
 import raffed
+from raffed import RunConfig
 from raffed.config.portable import flags_of
 from raffed.errors import RunFolderError, UsageError
 from raffed.results.runfile import read_run, sealed
@@ -18,6 +19,14 @@ from tests.bundles.conftest import Forge, contents
 from tests.cli.conftest import Cli, shell
 from tests.forging import edited, forget_references
 from tests.runtime.conftest import small
+
+
+def claims(archive: Path, forged: Forge, **changes: object) -> Path:
+    """The bundle with a run.json that says something else, of its configuration or of itself."""
+    about = json.loads(contents(archive)["results/run.json"])
+    config = RunConfig.from_dict(about["config"]).changed(changes) if "round_hashes" not in changes else None
+    about |= changes if config is None else {"config": config.as_dict(), "identity": config.identity()}
+    return forged({"results/run.json": json.dumps(sealed(about)).encode()})
 
 
 def test_an_honest_bundle_has_equal_rows_and_weights(archive: Path, tmp_path: Path, cli: Cli) -> None:
@@ -29,16 +38,6 @@ def test_an_honest_bundle_has_equal_rows_and_weights(archive: Path, tmp_path: Pa
     assert checks == dict.fromkeys(("partition", "rows", "weights", "client states", "final weights"), True)
     assert json.loads((tmp_path / "out" / "replay.json").read_text())["ok"] is True
     assert read_run(tmp_path / "out" / "again")["hashes"] == read_run(tmp_path / "out" / "recorded")["hashes"]
-
-
-def test_the_first_rounds_can_be_replayed_alone(archive: Path, tmp_path: Path) -> None:
-    found = raffed.replay(archive, tmp_path / "out", rounds=2, progress=False)
-    assert found.ok
-    assert [(one.what, one.round) for one in found.runs[0].checks] == [
-        ("partition", None),
-        ("rows", 2),
-        ("weights", 2),
-    ]
 
 
 def test_a_file_of_speeds_travels_with_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,10 +62,7 @@ def test_bits_are_decided_before_a_file_is(archive: Path, forged: Forge, tmp_pat
     """This process has loaded torch. A process of the command line begins itself again at this error, and
     must find its folder as it was.
     """
-    about = json.loads(contents(archive)["results/run.json"])
-    about["config"]["numerics"]["bits"] = "portable"
-    about["identity"] = raffed.RunConfig.from_dict(about["config"]).identity()
-    path = forged({"results/run.json": json.dumps(sealed(about)).encode()})
+    path = claims(archive, forged, **{"numerics.bits": "portable"})
     done = cli("replay", path, "--out", tmp_path / "out")
     assert done.code == 2
     assert "call raffed.portable() first" in done.err
@@ -94,23 +90,17 @@ def record(run_folder: Path, tmp_path: Path) -> Path:
     return tmp_path / "record"
 
 
-def test_a_bundle_without_a_partition_is_replayed_without_a_warning(
-    record: Path, tmp_path: Path, cli: Cli, caplog: pytest.LogCaptureFixture
+def test_a_replay_of_a_record_compares_the_kept_rows_of_some_rounds_and_the_hash_of_all_rows_at_the_end(
+    record: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Records of runs are packed without it. It is drawn again, and its hash is compared."""
+    """Records are packed without a partition. It is drawn again, and its hash is compared."""
     assert not (record / "partition.npz").exists()
     raffed.bundle(record, tmp_path / "record.zip")
-    done = cli("replay", tmp_path / "record.zip", "--out", tmp_path / "out")
-    assert done.code == 0, done.err
-    assert "partition.npz" not in done.err + caplog.text
-    assert "partition.npz" not in cli("verify", record, "--rounds", "0").out
-
-
-def test_a_replay_of_a_record_compares_the_kept_rows_of_some_rounds_and_the_hash_of_all_rows_at_the_end(
-    record: Path, tmp_path: Path
-) -> None:
-    raffed.bundle(record, tmp_path / "record.zip")
-    assert raffed.replay(tmp_path / "record.zip", tmp_path / "some", rounds=2, progress=False).ok
+    some = raffed.replay(tmp_path / "record.zip", tmp_path / "some", rounds=2, progress=False)
+    assert some.ok
+    checks = [(one.what, one.round) for one in some.runs[0].checks]
+    assert checks == [("partition", None), ("rows", 2), ("weights", 2)]
+    assert "partition.npz" not in caplog.text
     edited(record / "run.json", lambda about: about["hashes"].update(metrics="0" * 64))
     raffed.bundle(record, tmp_path / "other.zip")
     found = raffed.replay(tmp_path / "other.zip", tmp_path / "all", progress=False)
@@ -124,9 +114,8 @@ def test_other_results_than_recorded_end_with_1(
     archive: Path, forged: Forge, tmp_path: Path, cli: Cli
 ) -> None:
     """A stranger may write down other hashes of weights. The replay says in which round they part."""
-    about = json.loads(contents(archive)["results/run.json"])
-    about["round_hashes"][2:] = ["0" * 64, "1" * 64]
-    path = forged({"results/run.json": json.dumps(sealed(about)).encode()})
+    hashes = json.loads(contents(archive)["results/run.json"])["round_hashes"]
+    path = claims(archive, forged, round_hashes=[*hashes[:2], "0" * 64, "1" * 64])
     done = cli("replay", path, "--out", tmp_path / "out")
     assert done.code == 1
     assert "NOT EQUAL" in done.out
@@ -171,10 +160,7 @@ def test_trusted_code_of_a_bundle_is_listed_and_executed(
 
 def test_code_of_this_machine_needs_trust_too(archive: Path, forged: Forge, lab: Path, cli: Cli) -> None:
     """No record of code comes with it, and still something would be imported."""
-    about = json.loads(contents(archive)["results/run.json"])
-    about["config"]["method"] = "./prox.py:plain"
-    about["identity"] = raffed.RunConfig.from_dict(about["config"]).identity()
-    refused = cli("replay", forged({"results/run.json": json.dumps(sealed(about)).encode()}), "--out", "out")
+    refused = cli("replay", claims(archive, forged, method="./prox.py:plain"), "--out", "out")
     assert refused.code == 2
     assert "the bundle holds no record of it" in refused.err
 
@@ -219,11 +205,8 @@ def test_a_sweep_and_a_table_are_bundled_and_replayed_whole(tmp_path: Path, cli:
     assert cli(*sweep, "--epochs", "1", "--out", tmp_path / "s").code == 0
     table = ("reproduce", "map/table1", "--scale", "smoke", "--only", "fedavg", "--out", tmp_path / "r")
     assert cli(*table).code == 0
-    for place, kind, shown in (
-        (tmp_path / "s", "sweep", "FedProx"),
-        (tmp_path / "r", "item", "map/table1, smoke"),
-    ):
-        made = cli("bundle", place, "--out", tmp_path / f"{kind}.zip", "--json")
+    for name, kind, shown in (("s", "sweep", "FedProx"), ("r", "item", "map/table1, smoke")):
+        made = cli("bundle", tmp_path / name, "--out", tmp_path / f"{kind}.zip", "--json")
         assert made.code == 0, made.err
         assert made.events[0]["kind"] == kind
         assert shown in contents(tmp_path / f"{kind}.zip")["report.html"].decode()
