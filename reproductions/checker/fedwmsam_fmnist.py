@@ -21,6 +21,16 @@ COLUMNS: Mapping[str, Mapping[str, Value]] = {
     "6 classes": {"classes": 6},
     "3 classes": {"classes": 3},
 }
+LOCAL = Local(
+    lr=0.1,
+    momentum=0.0,
+    weight_decay=1e-3,
+    batch_size=50,
+    epochs=5,
+    clip_norm=10.0,
+    schedule="exponential",
+    schedule_args={"gamma": 0.998},
+)
 ROWS = (
     TableRow("FedAvg", "fedavg"),
     TableRow("FedCM", "fedcm"),
@@ -82,16 +92,7 @@ def _cells() -> Iterator[Cell]:
                 local_test=0.0,
             ),
             Model("mlp", {"hidden": [200, 200]}),
-            Local(
-                lr=0.1,
-                momentum=0.0,
-                weight_decay=1e-3,
-                batch_size=50,
-                epochs=5,
-                clip_norm=10.0,
-                schedule="exponential",
-                schedule_args={"gamma": 0.998},
-            ),
+            LOCAL,
             Federation(ROUNDS, 0.1),
         )
         for row in ROWS:

@@ -7,6 +7,7 @@ which numbers are judged is in analysis/metrics/equivalence.py.
 from __future__ import annotations
 
 from . import (
+    fedlesam_1,
     fednova_cifar10,
     fedprox_mnist,
     fedvls_cifar10,
@@ -22,6 +23,7 @@ from . import (
     niid_fmnist,
     niid_mnist,
     pfl_cifar10,
+    pfllib_259,
     pfllib_cifar100,
     pfllib_cost,
     pfllib_fmnist,
@@ -50,5 +52,7 @@ ITEMS = tuple(
         pfl_cifar10,
         ifca_mnist,
         fedwmsam_fmnist,
+        pfllib_259,
+        fedlesam_1,
     )
 )
