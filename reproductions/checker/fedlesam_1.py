@@ -7,14 +7,16 @@ paper's, stands beside FedSAM: it says what the published rule has in the issue'
 from __future__ import annotations
 
 from dataclasses import replace
-
-from torch import nn
+from typing import TYPE_CHECKING
 
 from raffed import Claim, Data, Federation, Model, RunConfig
 from raffed.tables.items import Item, Published, shortened
 
 from . import fedwmsam_fmnist
 from .common import CHECKER, TableRow, cells
+
+if TYPE_CHECKING:
+    from torch import nn
 
 COLUMN, ROUNDS, PROXY_ROUNDS = "Dir 0.1", 800, 100
 ROWS = (TableRow("FedSAM", "fedsam", {"rho": 0.01}), TableRow("FedLESAM", "fedlesam", {"rho": 0.01}))
@@ -24,13 +26,13 @@ PREPARED = {"mean": [0.491, 0.482, 0.447], "std": [0.247, 0.243, 0.262], "crop_p
 def resnet18(num_classes: int) -> nn.Module:
     """Return torchvision's ResNet-18 with group norm in 2 groups."""
     import torchvision  # late, because every list of tables imports this file
+    from torch import nn
 
-    made: nn.Module = torchvision.models.resnet18(num_classes=num_classes, norm_layer=_norm)
-    return made
+    def norm(channels: int) -> nn.Module:
+        return nn.GroupNorm(2, channels)
 
-
-def _norm(channels: int) -> nn.Module:
-    return nn.GroupNorm(2, channels)
+    model: nn.Module = torchvision.models.resnet18(num_classes=num_classes, norm_layer=norm)
+    return model
 
 
 RUN = RunConfig(
