@@ -1,5 +1,5 @@
-"""Runs are compared only where all but the method is equal, also own code, data and versions; what differs is
-named wherever they stand side by side.
+"""Runs are compared only where all but the method is equal, also own code; what differs is named wherever
+they stand side by side.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from raffed.analysis.metrics.compare import comparison_table, ranking
 from raffed.analysis.metrics.summary import summary, to_html
 from raffed.analysis.metrics.targets import target_table
 from raffed.analysis.runs.comparable import MARK, apart, comparability, differences, notices
-from raffed.analysis.runs.conditions import ALIKE
 from raffed.analysis.runs.groups import groups
 from raffed.analysis.runs.load import Runs
 from raffed.analysis.sections import task_sections
@@ -25,11 +24,8 @@ from raffed.analysis.table import as_markdown
 from raffed.reproductions.pages.pack_records import main as pack
 
 from raffed.config.run import RunConfig
-from raffed.data.catalogue import DATASETS
-from raffed.methods import METHODS
 from tests.analysis.changed_run import change
 from tests.analysis.conftest import WriteRun
-from tests.params import one_in
 
 ONE, OTHER = "a1b2c3d4" * 8, "c3d4e5f6" * 8
 
@@ -58,19 +54,15 @@ def pair(
                 change(folder, where, value)
 
 
-UNLIKE: list[tuple[str, Any, str]] = [
-    ("partition_sha256", OTHER, "the partition differs (c3d4e5f6… / a1b2c3d4…)"),
-    ("config.model.name", "lenet", "the network differs (lenet / mlp)"),
-    ("config.model.args", {"hidden": [64]}, "model.args.hidden differs ([64] / none)"),
-    ("data_sha256", "ab" * 32, f"data_sha256 differs ({'ab' * 32} / none)"),
-    ("config.federation.rounds", 9, "federation.rounds differs (9 / 2)"),
-    ("config.federation.weighting", "clients", "federation.weighting differs (clients / none)"),
-    ("config.local.batch_size", 7, "local.batch_size differs (7 / 64)"),
-    ("config.privacy.noise", 1.5, "privacy.noise differs (1.5 / 0)"),
-]
-
-
-@pytest.mark.parametrize(("where", "value", "said"), one_in(3, UNLIKE), ids=[where for where, _, _ in UNLIKE])
+@pytest.mark.parametrize(
+    ("where", "value", "said"),
+    [
+        ("partition_sha256", OTHER, "the partition differs (c3d4e5f6… / a1b2c3d4…)"),
+        ("config.model.args", {"hidden": [64]}, "model.args.hidden differs ([64] / none)"),
+        ("data_sha256", "ab" * 32, f"data_sha256 differs ({'ab' * 32} / none)"),
+        ("config.federation.rounds", 9, "federation.rounds differs (9 / 2)"),
+    ],
+)
 def test_what_differs_is_named_and_not_tested(
     write_run: WriteRun, where: str, value: object, said: str
 ) -> None:
@@ -86,8 +78,6 @@ def test_what_differs_is_named_and_not_tested(
         ("", None),
         ("config.args", {"mu": 0.5}),
         ("config.federation.survey", 2),
-        ("config.federation.eval_every", 2),
-        ("config.runtime.actors", 9),
         ("config.data.root", "/elsewhere"),
     ],
 )
@@ -101,27 +91,6 @@ def test_runs_may_differ_in_what_trains_nothing(write_run: WriteRun, where: str,
     if not where:
         assert notices(runs, members) == []
         assert "comparable" not in summary(runs)
-
-
-@pytest.mark.parametrize(
-    ("where", "value", "said"),
-    [
-        ("config.numerics.bits", "portable", "): this changes rounding only"),
-        ("config.numerics.convolutions", "compiled", "): this changes rounding only"),
-        (
-            "partition_sha256",
-            None,
-            "hash is not recorded for all runs: they are compared by the partition's name",
-        ),
-    ],
-)
-def test_what_changes_rounding_only_is_named(
-    write_run: WriteRun, where: str, value: object, said: str
-) -> None:
-    pair(write_run, where, value)
-    runs = write_run.load()
-    assert comparison_table(runs, groups(runs)) is not None
-    assert [cell for cell in summary(runs)["comparable"] if cell.startswith("yes; ") and said in cell]
 
 
 def test_one_partition_under_two_names_is_one_task_and_is_compared(write_run: WriteRun) -> None:
@@ -184,23 +153,6 @@ def test_every_view_keeps_or_marks_what_may_not_be_compared(write_run: WriteRun)
     assert "Last aggregation against last personalization accuracy" in task_sections(runs, members)
 
 
-def test_sets_that_may_be_compared_are_tested_among_themselves_only(write_run: WriteRun) -> None:
-    for rounds in (1, 2):
-        for method, score, seeds in (("fedavg", 0.5, (0, 1)), ("fedprox", 0.6, (0, 1)), ("map", 0.7, (8, 9))):
-            for seed in seeds:
-                name, scores = f"{method}{rounds}-{seed}", [score] * rounds
-                write_run(name, scores, method=method, seed=seed, partition_sha256=ONE)
-    runs = write_run.load()
-    table = comparison_table(runs, groups(runs))
-    assert {(line[0], line[1]) for line in table.rows if line[2] != "0"} >= {
-        ("fedavg rounds=1", "fedprox rounds=1"),
-        ("fedavg rounds=2", "fedprox rounds=2"),
-    }
-    targets = target_table(runs, groups(runs))
-    of_map = sorted(row[2] for row in targets.rows if row[0].startswith("map"))
-    assert of_map == ["no common seed", "not comparable"]
-
-
 def test_a_rate_that_a_sweep_chose_belongs_to_the_method(tmp_path: Path, write_run: WriteRun) -> None:
     about: dict[str, Any] = {
         "request": {"protocol": "validation", "select": "global", "grid": {"local.lr": [0.1, 0.5]}},
@@ -231,19 +183,6 @@ def test_a_rate_that_a_sweep_chose_belongs_to_the_method(tmp_path: Path, write_r
     assert "the partition differs (c3d4e5f6… / a1b2c3d4…, in 1 of 2 seeds)" in as_markdown(table)
 
 
-def test_equal_styles_of_preprocessing_are_those_of_raffed() -> None:
-    """`p10c2` and `file:` of one partition have other styles, and where these are one transform the runs
-    may be compared.
-    """
-    for dataset, info in DATASETS.items():
-        styles: dict[Any, list[str]] = {}
-        for style, transform in info.transforms.items():
-            styles.setdefault(transform, []).append(style)
-        known = [set(one) for one in styles.values() if len(one) > 1]
-        said = [set(one.split()) for one in ALIKE.get(dataset, ())]
-        assert sorted(map(sorted, said)) == sorted(map(sorted, known)), dataset
-
-
 def test_runs_that_one_rule_ended_after_other_numbers_of_rounds_may_be_compared(write_run: WriteRun) -> None:
     for method, rounds in (("fedavg", 2), ("fedprox", 3)):
         folder = write_run(method, [0.5] * rounds, method=method, planned=9, partition_sha256=ONE)
@@ -263,8 +202,8 @@ A, B, C = "a1" * 32, "b2" * 32, "c3" * 32
 OWN = "./own.py:own"
 
 
-def record(role: str = "method", reference: str = OWN, **files: str) -> dict[str, Any]:
-    return {"role": role, "reference": reference, "package": "", "files": files}
+def record(**files: str) -> dict[str, Any]:
+    return {"role": "method", "reference": OWN, "package": "", "files": files}
 
 
 def used(folder: Path) -> dict[str, tuple[str, ...]]:
@@ -276,10 +215,9 @@ def remarks(folder: Path) -> list[tuple[str, str]]:
     return list(notices(runs, groups(runs)))
 
 
-@pytest.mark.parametrize("role", ["method", "metric own.py:m"])
-def test_seeds_of_other_code_are_a_row_of_their_own(tmp_path: Path, write_run: WriteRun, role: str) -> None:
+def test_seeds_of_other_code_are_a_row_of_their_own(tmp_path: Path, write_run: WriteRun) -> None:
     for name, seed, digest in (("a0", 0, A), ("a1", 1, A), ("b0", 0, B), ("b2", 2, B)):
-        write_run(f"runs/{name}", [0.5], method=OWN, seed=seed, code=[record(role, own=digest)])
+        write_run(f"runs/{name}", [0.5], method=OWN, seed=seed, code=[record(own=digest)])
     one, other = f"{OWN} code={A[:8]}", f"{OWN} code={B[:8]}"
     assert used(tmp_path) == {one: ("a0", "a1"), other: ("b0", "b2")}
     told = f"its own code differs (own {B[:8]}… / {A[:8]}…); the second value is that of {one}"
@@ -307,50 +245,3 @@ def test_a_run_continued_with_changed_code_is_a_row_of_its_own(tmp_path: Path, w
     }
     said = f"its runs were continued from round 3 on with changed code (own {A[:8]}… / {B[:8]}…)"
     assert (both, said) in remarks(tmp_path)
-
-
-def test_seeds_of_other_data_are_a_row_that_is_not_comparable(tmp_path: Path, write_run: WriteRun) -> None:
-    for name, seed, digest in (("a0", 0, A), ("a1", 1, A), ("b0", 0, B)):
-        write_run(name, [0.5], seed=seed, data_sha256=digest)
-    write_run("c1", [0.5], seed=1)
-    assert used(tmp_path) == {
-        f"fedavg data={A[:8]}": ("a0", "a1"),
-        f"fedavg data={B[:8]}": ("b0",),
-        "fedavg data=not recorded": ("c1",),
-    }
-    runs = write_run.load()
-    against = {label: one.against for label, one in comparability(runs, groups(runs)).items()}
-    assert against[f"fedavg data={B[:8]}"].startswith(f"not comparable: data_sha256 differs ({B} / {A})")
-
-
-def test_another_revision_of_a_method_is_another_experiment(tmp_path: Path, write_run: WriteRun) -> None:
-    revisions: list[dict[str, Any]] = [{}, {"method_revision": 1}, {"method_revision": 2}]
-    for seed, about in enumerate(revisions):
-        write_run(f"s{seed}", [0.5], seed=seed, **about)
-    assert used(tmp_path) == {"fedavg revision=1": ("s0", "s1"), "fedavg revision=2": ("s2",)}
-    told = "the method's revision differs (2 / 1); the second value is that of fedavg revision=1"
-    assert remarks(tmp_path) == [("fedavg revision=2", told)]
-
-
-def test_several_versions_of_raffed_are_one_row_and_it_is_said(tmp_path: Path, write_run: WriteRun) -> None:
-    """Seed 7 was resumed by another version, and by a third one that computed no round."""
-    for seed, version in ((0, "0.1.0"), (2, "0.2.0")):
-        write_run(f"s{seed}", [0.5] * 2, seed=seed, versions={"raffed": version}, commit=f"{seed}" * 40)
-    rounds = ((1, 1, "0.1.0"), (2, 2, "0.2.0"), (3, 2, "0.3.0"))
-    parts = [{"from": first, "to": last, "versions": {"raffed": which}} for first, last, which in rounds]
-    write_run("s7", [0.5] * 2, seed=7, segments=parts)
-    assert used(tmp_path) == {"fedavg": ("s0", "s2", "s7")}
-    told = "its seeds were computed by several versions of raffed: 0.1.0 (seeds 0, 7), 0.2.0 (seeds 2, 7)"
-    assert remarks(tmp_path) == [("fedavg", told)]
-
-
-@pytest.mark.parametrize("method", [name for name, info in METHODS.items() if info.scored])
-def test_a_note_says_where_clients_own_models_are_scored_before_training(
-    write_run: WriteRun, method: str
-) -> None:
-    pair(write_run, "config.method", method)
-    runs = write_run.load()
-    said = [note for _, note in notices(runs, groups(runs)) if "scored" in note]
-    early = METHODS[method].scored == "downloaded"
-    assert len(said) == early
-    assert all({"before", "after"} <= set(note.split()) for note in said)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from raffed.analysis.figures.theme import svg
-from raffed.analysis.loading import load_runs
 from raffed.analysis.reproduction.averages import ScorePair, averages_view, front
 from raffed.analysis.reproduction.differences import KINDS, added, difference_table, gain, to_best_other
 from raffed.analysis.reproduction.item_runs import Reproduction, load_item
@@ -108,24 +107,6 @@ def test_table_1_s_wrong_gain_stands_beside_what_the_printed_accuracies_give_and
     assert len(told) == ((printed["table"] == "Table1") & printed["metric"].isin(list(KINDS))).sum() == 48
 
 
-def test_an_average_s_differences_are_those_of_its_columns(tmp_path: Path) -> None:
-    """docs/papers/fedmr.md §E6: FMNIST's 83.45 (+4.10, Δ +3.19) is 83.25 (+3.90, Δ +2.99) by its cells,
-    CIFAR-100's Δ +0.44 is +0.64.
-    """
-    cells = {
-        (row, f"FMNIST {split}"): scored(value + 0.05 * i)
-        for row, value in (("FedAvg", 0.5), ("FedMR", 0.6))
-        for i, split in enumerate(("P5C2", "P10C2", "P10C3", "P10C5", "IID"))
-    }
-    found, runs = item(tmp_path, "fedmr/table1", cells)
-    told = lines(difference_table(found, runs))
-    assert told["FMNIST avg", "gain"] == ["+4.10", "+3.90", "+10.00"]
-    assert told["FMNIST avg", "Δ"] == ["+3.19", "+2.99", NO_RUN]
-    assert told["CIFAR100 avg", "Δ"] == ["+0.44", "+0.64", NO_RUN]
-    found.about["averages"][0]["of"].pop()  # as where a scale lacks one of its columns
-    assert ("FMNIST avg", "gain") not in lines(difference_table(found, runs))
-
-
 def test_table_3_s_cost_is_the_closed_form(tmp_path: Path) -> None:
     """docs/papers/fedmr.md §4: C·d of prototypes over weights and statistics of BatchNorm, 0.0458 % for
     ResNet-18; here with the counts of classes and of samples. Printed are digits cut off numbers that were
@@ -151,33 +132,10 @@ def test_table_3_s_cost_is_the_closed_form(tmp_path: Path) -> None:
     assert difference_table(*item(tmp_path / "none", "map/table1", {})) is None
 
 
-def written(parent: Path, name: str, accuracy: float, personal: float) -> Path:
-    """A run of one round."""
-    writer = MetricsWriter(parent / name, name, "m", "d", "s", 0)
-    writer.add(
-        [
-            Row(1, "global", "test", "accuracy", accuracy, n=1),
-            Row(1, "personal", "local_test", "accuracy", personal, n=1),
-        ]
-    )
-    writer.flush()
-    write_json(
-        parent / name / "run.json",
-        {"run_id": name, "state": "finished", "config": {"method": "m"}, "clients": 1},
-    )
-    return parent / name
-
-
-@pytest.fixture
-def figure(tmp_path: Path) -> Reproduction:
-    item = find_item("map/fig9")
-    path = write_item(item, "full", tmp_path, planned_runs(item, "full", tmp_path, [], 1))
-    return load_item(path)
-
-
-def test_printed_averages_are_drawn_without_a_run_with_their_front(figure: Reproduction) -> None:
-    """docs/papers/map.md §E6, Fig. 9: MAP and ScaMAP; all 21 methods of Table I are there."""
-    (drawn,), tables = averages_view(figure, load_runs([]))
+def test_averages_over_the_columns_that_all_have_are_drawn_with_their_front(tmp_path: Path) -> None:
+    """docs/papers/map.md §E6, Fig. 9: MAP and ScaMAP; all 21 methods of Table I are printed."""
+    figure, runs = item(tmp_path, "map/fig9", {})
+    (drawn,), tables = averages_view(figure, runs)
     (table,) = tables.values()
     assert len(table.rows) == 21
     assert {line[0] for line in table.rows if line[3] == "yes"} == {"MAP", "ScaMAP"}
@@ -186,23 +144,3 @@ def test_printed_averages_are_drawn_without_a_run_with_their_front(figure: Repro
     assert "ScaMAP" in svg(drawn.figure)
     pairs = {"a": (0.5, 0.9), "b": (0.9, 0.5), "c": (0.5, 0.8), "d": (0.6, 0.6), "e": (0.6, 0.6)}
     assert front({name: ScorePair(*pair) for name, pair in pairs.items()}) == {"a", "b", "d", "e"}
-
-
-def test_ours_are_means_over_the_columns_that_all_have(figure: Reproduction, tmp_path: Path) -> None:
-    for cell in figure.about["cells"]:
-        at = {
-            ("FedAvg", "FaMnist LeNet"): (0.8, 0.9),
-            ("FedAvg", "FaMnist MLPNet"): (0.6, 0.7),
-            ("MAP", "FaMnist LeNet"): (0.7, 1.0),
-        }.get((cell["row"], cell["column"]))
-        if at is None:
-            continue
-        cell["runs"].append(str(written(tmp_path, f"{cell['row']}-{cell['column']}".replace(" ", "-"), *at)))
-    drawn, tables = averages_view(figure, load_runs([tmp_path]))
-    (table,) = tables.values()
-    lines = {line[0]: line[4:] for line in table.rows}
-    assert len(drawn) == 2
-    assert "FaMnist LeNet" in drawn[1].caption
-    assert "MLPNet" not in drawn[1].caption
-    assert lines["FedAvg"] == ["80.0", "90.0", "yes"]
-    assert lines["MAP"] == ["70.0", "100.0", "yes"]

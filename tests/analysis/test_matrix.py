@@ -15,17 +15,15 @@ from raffed.analysis.figures.theme import LIGHT
 from raffed.analysis.item_tables import item_latex, item_markdown
 from raffed.analysis.loading import load_runs
 from raffed.analysis.report import write_loaded
-from raffed.analysis.reproduction.claims import claim_counts, claim_results
+from raffed.analysis.reproduction.claims import claim_results
 from raffed.analysis.reproduction.differences_first import difference_matrix, first_sentence
 from raffed.analysis.reproduction.item_runs import Reproduction, run_folders
 from raffed.analysis.reproduction.matrix import Matrix, matrix_of
 from raffed.analysis.reproduction.matrix_text import matrix_table
 from raffed.analysis.reproduction.printed_view import printed_view
-from raffed.analysis.reproduction.table_order import table_order
 from raffed.analysis.reproduction.verdict_marks import MARKS
 from raffed.analysis.reproduction.verdicts import paper_table
 from raffed.analysis.runs.load import Runs
-from raffed.analysis.sections import paper_section
 
 from tests.analysis.changed_run import change
 from tests.analysis.conftest import WriteRun, WriteTable
@@ -83,21 +81,6 @@ def test_rows_and_columns_are_in_the_paper_s_order_with_ours_over_the_print_and_
     ]
 
 
-def test_what_is_not_printed_follows_what_it_follows_and_an_average_follows_its_columns() -> None:
-    cells = [
-        cell("First", "LeNet", printed={}),
-        cell("MAP", "LeNet"),
-        cell("MAP (held out)", "x", printed={}),
-        cell("FedAvg", "LeNet"),
-        cell("FedAvg (held out)", "LeNet", printed={}),
-    ]
-    average = {"column": "avg", "of": ["FaMnist LeNet"], "printed": {}}
-    about = {"paper": "map", "cells": cells, "averages": [average]}
-    rows, columns = table_order(Reproduction(Path(), about))
-    assert rows == ["First", "FedAvg", "FedAvg (held out)", "MAP", "MAP (held out)"]
-    assert columns == ["FaMnist LeNet", "avg", "FaMnist x"]
-
-
 def test_smoke_says_that_a_cell_runs_and_nothing_about_the_paper(table_1: Any, tmp_path: Path) -> None:
     ours = [1.0, "MAP", "FaMnist MLPNet"]
     above = {"text": "MAP above", "terms": [ours]}
@@ -123,13 +106,6 @@ def test_a_proxy_shows_differences_over_printed_differences_and_the_baseline_s_l
     assert r"& \multicolumn{2}{c}{FaMnist} \\" in latex
     assert "MAP & $-$5.50 ? & -- (a)" in latex
     assert r"  & {\small +1.90} & {\small +2.10} \\" in latex
-
-
-def test_a_name_with_markup_is_text_in_the_matrix(table_1: Any, tmp_path: Path) -> None:
-    item, runs = table_1()
-    hostile = {**item.about["cells"][1], "row": "<script>x</script>"}
-    page = write_loaded(runs, tmp_path / "out", [item._replace(about={**item.about, "cells": [hostile]})])
-    assert '<th scope="row"><script>' not in page.read_text()
 
 
 # A cell without a number was not run, or its runs may not be compared, or they do not have the measure
@@ -159,48 +135,6 @@ def test_a_cell_and_an_average_of_another_partition_are_not_comparable_and_not_u
     assert matrix.counts == {"not printed": 4, "not comparable": 2}
     assert matrix.notes["a"].startswith(REASON)
     assert matrix.cells[1][0].hint == REASON
-
-
-def test_of_a_cell_with_a_number_it_is_said_which_runs_are_left_out_of_it(apart: Any) -> None:
-    matrix = matrix_of(*apart("MAP-1"))
-    found = matrix.cells[2][0]
-    assert (found.ours, found.word, found.note) == ("50.00", "not printed", "a")
-    assert matrix.notes == {"a": f"1 of its 2 runs is left out, {REASON} (1 cell)"}
-    assert found.hint.endswith(f"seeds: 50.00; 1 of its 2 runs is left out, {REASON}")
-
-
-def test_a_seed_with_another_budget_than_its_cell_s_others_is_left_out(apart: Any, tmp_path: Path) -> None:
-    """All rows of seed 1 have 7 epochs. Within a seed nothing differs, but a mean over seeds would mix."""
-    item, _ = apart()
-    for row in ROWS:
-        change(tmp_path / f"{row}-1", "config.local.epochs", 7)
-    matrix = matrix_of(item, load_runs(run_folders(item)))
-    assert [cells[0].ours for cells in matrix.cells] == ["50.00"] * 3
-    (said,) = matrix.notes.values()
-    assert said.startswith("1 of its 2 runs is left out, not comparable: local.epochs differs (7 / ")
-
-
-def test_a_claim_about_runs_that_may_not_be_compared_says_so(apart: Any) -> None:
-    claims = [
-        {"text": "FedProx above FedAvg", "terms": [[1.0, "FedProx", "IID"], [-1.0, "FedAvg", "IID"]]},
-        {"text": "MAP above FedAvg", "terms": [[1.0, "MAP", "IID"], [-1.0, "FedAvg", "elsewhere"]]},
-    ]
-    item, runs = apart("FedProx-0", "FedProx-1", claims=claims)
-    assert [one.verdict for one in claim_results(item, runs)] == ["not comparable", "not run"]
-    assert claim_counts(item, runs) == "2 claims: not comparable 1, not run 1"
-
-
-@pytest.mark.parametrize(
-    ("measure", "baseline", "why"),
-    [
-        ("personal_last", "FedAvg", "its runs have no values of personal_last"),
-        ("rounds_to_baseline", "Local", "rounds_to_baseline compares with Local, which is not run"),
-    ],
-)
-def test_runs_may_lack_the_measure(measure: str, baseline: str, why: str, write_table: WriteTable) -> None:
-    matrix = matrix_of(*write_table(ROWS, measure=measure, baseline=baseline))
-    assert words(matrix) == {row: ["not measured"] for row in ROWS}
-    assert matrix.notes == {"a": f"{why} (3 cells)"}
 
 
 def test_the_mean_over_the_seeds_that_did_not_diverge_has_no_verdict(write_table: WriteTable) -> None:
@@ -267,17 +201,6 @@ def test_the_sentence_counts_signs_orders_and_levels(write_table: WriteTable) ->
     assert difference_matrix(proxy, runs) is None
 
 
-def test_the_differences_stand_before_the_levels_with_the_printed_ones(write_table: WriteTable) -> None:
-    """The gains 3, 3.1 and 2.9 have the interval 3 ± 4.303 · 0.1 / √3 = 0.25."""
-    item, runs = write_table(ORDERED)
-    matrix = difference_matrix(item, runs)
-    assert list(matrix.rows[0]) == ["MAP", "+3.00 ± 0.25 / +4.00"]
-    assert list(matrix.rows[-1]) == ["Rank correlation with the printed order", "0.40"]
-    for text in (item_markdown(item, runs), str(paper_section(item, runs))):
-        first, differences = text.index("Of 3 printed differences"), text.index("+3.00 ± 0.25 / +4.00")
-        assert first < differences < text.index("54.00")
-
-
 def test_a_row_that_lost_runs_has_no_rank(write_table: WriteTable) -> None:
     """Without MOON the order here is that of the print."""
     item, runs = write_table(ORDERED, left_out=["MOON, IID: diverged: seed 3: a value is not finite"])
@@ -323,12 +246,3 @@ def test_each_cell_with_both_numbers_has_its_seeds_their_mean_and_the_margin(wri
     lines = [line for line in axes.get_lines() if line.get_marker() != "|"]
     means = [line for line in lines if len(np.atleast_1d(line.get_xdata())) == 1]
     assert {line.get_color() for line in means} == {LIGHT.colours[LOOKS["plain"][0]]}
-
-
-def test_at_proxy_scale_differences_to_the_baseline_are_drawn(write_table: WriteTable) -> None:
-    """FedRS is printed 2 points above FedAvg. Ours is 8, 7 and 6 points above it, seed by seed."""
-    axes = panel(*write_table(DRAWN, scale="proxy"))
-    assert rows_of(axes) == ["FedRS"]
-    assert points(axes, 0) == [[2.0], [8.0, 7.0, 6.0], [7.0]]
-    assert axes.get_xlabel() == "difference to FedAvg"
-    assert any(np.asarray(line.get_xdata()).tolist() == [0.0, 0.0] for line in axes.get_lines())

@@ -26,7 +26,7 @@ from raffed.reproductions.pages.packed.files import (
 
 from raffed.results.metric import Row
 from raffed.results.runfile import RECORDS_FILE, write_json
-from raffed.results.storage import DamagedRecordsError, packed_below, unpacked
+from raffed.results.storage import DamagedRecordsError, packed_below
 from raffed.results.writer import rows_sha256, table_of, write_part
 from tests.forging import FEWEST, sha256
 
@@ -108,33 +108,6 @@ def test_what_run_json_says_comes_back_and_says_which_hash_the_kept_rows_have(tm
         assert rows_sha256(found, ignore=("seconds",)) == rows_sha256(table, ignore=("seconds",))
 
 
-def test_neither_seconds_nor_losses_of_single_clients_are_packed(packed: Path) -> None:
-    found = pd.read_parquet(packed / RECORDS_FILE)
-    assert "seconds" not in found
-    assert found.loc[found["metric"] == "loss", "client"].isna().all()
-
-
-def test_a_share_is_kept_as_hits_of_n_and_the_weights_of_a_round_beside_its_loss(packed: Path) -> None:
-    index, table = read_file(packed / RECORDS_FILE)
-    found = table.to_pylist()
-    right = [row["hits"] for row in found if row["metric"] == "accuracy" and row["model"] == "global"]
-    assert right == [7, 7]
-    losses = sorted((row["round"], row["weights"].hex()) for row in found if row["weights"])
-    assert losses == list(enumerate(HASHES, start=1))
-    assert HASHES[0] not in json.dumps(index)
-    assert index["files"]["a/run.json"]["files"]["final.safetensors"] == "1" * 64  # as the run recorded it
-
-
-def test_tables_that_are_no_metric_rows_come_back_in_their_order(packed: Path, tmp_path: Path) -> None:
-    study = tmp_path / "runs" / "study-a"
-    study.mkdir()
-    write_json(study / "study.json", {"state": "finished"})
-    values = pa.table({"panel": ["b", "a"], "x": [1.0, 0.0], "pixels": [[0.5, 1.0], [0.25]]})
-    pq.write_table(values, study / "values.parquet")
-    pack_folder(tmp_path / "runs", packed)
-    assert read_records(packed).tables["study-a/values.parquet"].equals(values)
-
-
 DAMAGES: dict[str, Callable[[dict[str, Any]], object]] = {
     "another schema": lambda index: index.update(schema=1),
     "a name that leads out": lambda index: index["files"].update({"../outside.json": {}}),
@@ -159,25 +132,6 @@ def test_damaged_records_are_refused_in_one_line_that_names_the_folder(packed: P
         unpack_folder(packed, packed / "again" / "below")
     assert "\n" not in str(refused.value)
     assert not (packed / "again" / "outside.json").exists()
-
-
-def test_rows_that_are_not_those_of_the_index_are_found_by_the_check(packed: Path) -> None:
-    index, table = read_file(packed / RECORDS_FILE)
-    index["parquet"][f"a/metrics/{PART}"]["rows_sha256"] = "0" * 64
-    write_records(index, table, packed / RECORDS_FILE)
-    with pytest.raises(DamagedRecordsError, match="do not have their recorded hash"):
-        read_records(packed, check=True)
-
-
-def test_packed_records_and_runs_in_one_folder_are_both_read(tmp_path: Path) -> None:
-    make_run(tmp_path / "runs" / "a")
-    make_run(tmp_path / "more" / "b")
-    pack_folder(tmp_path / "more", tmp_path / "runs" / "packed")
-    with unpacked([tmp_path / "runs"]) as places:
-        assert places[0] == tmp_path / "runs"
-    runs = load_runs(tmp_path / "runs")
-    assert sorted(runs.runs.index) == ["a", "b"]
-    assert runs.runs.at["b", "folder"] == str(tmp_path / "runs" / "packed" / "b")
 
 
 def test_the_committed_records_are_items_of_one_file_and_a_page_below_10_mb_and_20_with_the_zoo() -> None:

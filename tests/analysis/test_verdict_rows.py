@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from raffed.analysis.item_tables import item_markdown
 from raffed.analysis.loading import load_runs
-from raffed.analysis.reproduction.filled import filled
 from raffed.analysis.reproduction.item_runs import load_item, run_folders
 from raffed.analysis.reproduction.null_rate import CANNOT_TELL, Agreement, agreement_of
 from raffed.analysis.reproduction.verdict_rows import VERDICT_COLUMNS, verdict_rows, write_verdicts
@@ -42,40 +41,6 @@ def test_a_table_whose_rows_are_all_fedavg_cannot_tell(write_table: WriteTable) 
         assert "FedAvg in their place: 3 of 4" in text
         assert "This table cannot tell" in text
     assert {row["null_rate"] for row in verdict_rows(item, runs)} == {0.75}
-
-
-def test_a_table_with_differences_larger_than_its_margin_can_tell(write_table: WriteTable) -> None:
-    """FedProx has the 54 that are printed. FedAvg agrees in its own place alone."""
-    rows = {"FedAvg": (50.0, AT_50), "FedProx": (54.0, AT_54), "FedRS": (46.0, AT_50)}
-    found = agreement_of(*write_table({**rows, "MOON": (55.0, [0.569, 0.570, 0.571])}))
-    assert found == Agreement("FedAvg", 2, 4, 1, 4)
-    assert found.tells
-    assert found.sentence() == "2 of 4 agree; FedAvg in their place: 1 of 4"
-    assert Agreement("FedAvg", 1, 1, 0, 0).sentence() == "1 of 1 agree; no run of FedAvg"
-
-
-LOST = {"left_out": ["FedAvg, IID: diverged: seed 3: a value is not finite"]}
-
-
-@pytest.mark.parametrize(
-    ("fedavg", "fedprox", "about", "found"),
-    [
-        ([0.5], [0.5], {}, Agreement("FedAvg", 0, 2, 0, 2)),  # one seed agrees with nothing
-        (AT_50, AT_54, LOST, Agreement("FedAvg", 0, 1, 0, 1)),
-        ([], [0.501, 0.502, 0.503], {}, Agreement("FedAvg", 1, 1, 0, 0)),
-        (AT_50, AT_50, {"scale": "proxy"}, Agreement("FedAvg", 0, 0, 0, 0)),
-    ],
-    ids=["one seed", "FedAvg diverged", "no FedAvg", "no level is judged"],
-)
-def test_where_nothing_can_stand_in_the_place_of_others_the_null_rate_says_so(
-    fedavg: list[float],
-    fedprox: list[float],
-    about: dict[str, Any],
-    found: Agreement,
-    write_table: WriteTable,
-) -> None:
-    item, runs = write_table({"FedAvg": (50.0, fedavg), "FedProx": (50.2, fedprox)}, **about)
-    assert agreement_of(item, runs) == found
 
 
 # verdicts.json and verdicts.csv: one row a cell and a claim, with all that the verdict rests on
@@ -135,31 +100,3 @@ def test_json_and_csv_have_the_same_rows_and_the_documented_columns(folder: Path
     assert dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", part, re.MULTILINE)) == VERDICT_COLUMNS
     pack_folder(folder, folder / "packed")
     assert not [name for name in read_records(folder / "packed").objects if "verdicts" in name]
-
-
-# Expressions in prose, which the numbers of a table replace
-
-NUMBERS = {
-    "FedRS | IID": "60.20 ± 0.50",  # 60.0, 60.2, 60.4: t = 4.303, s/√3 = 0.1155
-    "FedRS | IID | mean": "60.20",
-    "FedRS | IID | printed": "50.00",
-    "FedRS | IID | off": "+10.20",
-    "FedRS | IID | span": "0.40",
-    "FedRS | IID | seed 2": "60.40",
-    "FedRS | IID | gain": "+10.10 ± 0.25",
-    "FedAvg | IID | − FedRS": "−10.10 ± 0.25",
-    "FedRS | IID | order": "above",
-    "FedRS | IID | diverged": "0",
-    "claims": "holds 1",
-}
-
-
-def test_an_expression_is_replaced_by_its_number_and_refused_without_one(write_table: WriteTable) -> None:
-    claim = {"text": "above", "terms": [[1.0, "FedRS", "IID"], [-1.0, "FedAvg", "IID"]]}
-    rows = {"FedAvg": (50.0, [0.5, 0.501, 0.502]), "FedRS": (50.0, [0.6, 0.602, 0.604])}
-    item, runs = write_table(rows, claims=[claim])
-    found = {expression: filled(f"{{{{{expression}}}}}", item, runs) for expression in NUMBERS}
-    assert found == NUMBERS
-    for wrong in ("FedProx | IID", "FedRS | IID | seed 9", "FedRS | IID | gian", "FedRS"):
-        with pytest.raises(ValueError, match="t: "):
-            filled(f"It is {{{{{wrong}}}}}.", item, runs)

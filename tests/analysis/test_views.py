@@ -1,27 +1,19 @@
-"""Measures of a run and views of a task: stages, forgetting, classes, targets, gains, budgets, and their
-pictures.
-"""
+"""Measures of a run and views of a task: stages, forgetting, classes, targets, gains and bytes."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from raffed.analysis import load_runs
 from raffed.analysis.figures.budget_curves import budget_figure
-from raffed.analysis.figures.curves import class_heat_map, class_names, tasks
-from raffed.analysis.figures.plots import client_dots, count_bins, gains
-from raffed.analysis.figures.search_plots import history, pruning, searched_trials
-from raffed.analysis.figures.series import Chart, charts
-from raffed.analysis.figures.theme import svg
+from raffed.analysis.figures.curves import tasks
+from raffed.analysis.figures.series import charts
 from raffed.analysis.metrics.classes import (
-    class_curves,
     class_groups,
     class_table,
     forgetting,
@@ -29,16 +21,14 @@ from raffed.analysis.metrics.classes import (
 )
 from raffed.analysis.metrics.gains import client_gains
 from raffed.analysis.metrics.measures import measures
-from raffed.analysis.metrics.stages import a_glo, a_loc, a_sel, stage_counts, stage_forgetting
+from raffed.analysis.metrics.stages import a_glo, a_loc, a_sel, stage_forgetting
 from raffed.analysis.metrics.stages import forgetting as forgetting_of_stages
 from raffed.analysis.metrics.targets import target_table
-from raffed.analysis.report import write_loaded
-from raffed.analysis.runs.differing import differing
 from raffed.analysis.runs.groups import groups
 from raffed.analysis.runs.load import Runs
 
 import raffed
-from raffed import Clock, Data, Federation, Local, Model, RunConfig, Runtime
+from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.results.by_samples import by_samples
 from raffed.results.metric import Row
 from raffed.results.runfile import sealed, write_json
@@ -65,16 +55,6 @@ def test_forgetting_and_what_is_held_or_missing_leave_out_classes_without_test_s
 def test_head_and_tail_are_thirds_by_samples_and_equal_classes_have_none() -> None:
     assert class_groups([5, 100, 50, 10, 70, 20]) == {"head": [1, 4], "medium": [2, 5], "tail": [0, 3]}
     assert class_groups([100, 90, 100]) == {}
-
-
-def test_class_curves_are_rounds_by_classes(write_run: WriteRun) -> None:
-    write_run("a", [0.5, 0.25], classes=2)
-    runs = write_run.load()
-    # Accuracy · (0.6 + 0.8 c / 2)
-    assert class_curves(runs, "a").to_numpy().tolist() == [[0.3, 0.5], [0.15, 0.25]]
-    table = class_table(runs, groups(runs))
-    assert table.rows == [["fedavg", "20.0"]]
-    assert table.titles[-1] == "forgetting, points"
 
 
 def test_a_run_that_knows_its_classes_shows_its_head_and_tail(tmp_path: Path, write_run: WriteRun) -> None:
@@ -109,10 +89,6 @@ def test_a_target_that_a_seed_never_reaches_has_no_mean(write_run: WriteRun) -> 
         "fedrs": ["0/2", "never", "–"],
         "map": ["1/2", "not by all", "–"],
     }
-    own = runs.metrics["run"].isin(["r0", "r1"]) & (runs.metrics["metric"] == "accuracy")
-    without = replace(runs, metrics=runs.metrics[~own], _known={})
-    rows = target_table(without, groups(without)).rows
-    assert ["fedrs", "–", "not measured", "–"] in rows, "it has no global model"
 
 
 def test_a_client_s_gain_is_that_of_its_last_model_on_one_split(write_run: WriteRun) -> None:
@@ -125,122 +101,25 @@ def test_a_client_s_gain_is_that_of_its_last_model_on_one_split(write_run: Write
     assert client_gains(runs, by_label["fedmr"].used, by_label["fedavg"].used) == []
 
 
-def test_gains_of_several_seeds_are_counted_seed_by_seed_and_four_panels_stand_in_a_square() -> None:
-    """Of three clients one loses with one seed, two with the other: 1.5 of 3. Three of six gain 10
-    points: a bar of 1.5. Bins take their lower edge and what rounding keeps from it.
-    """
-    figure = gains({"map": [[0.11, -0.1, 0.11], [-0.1, -0.1, 0.11]]}, "fedavg")
-    drawn = svg(figure)
-    assert "map: 1.5 of 3 lose" in drawn
-    assert "Clients, mean of 2 seeds" in drawn
-    assert sorted(bar.get_height() for bar in figure.axes[0].patches)[-2:] == [1.5, 1.5]
-    four = gains({name: [[0.1]] for name in "abcd"}, "fedavg")
-    assert len({round(axes.get_position().x0, 6) for axes in four.axes}) == 2
-    edges = np.array([-0.05, 0.0, 0.05, 0.1])
-    assert count_bins(np.array([-0.05, -1e-12, 0.0, 0.05, 0.15 - 0.1]), edges) == [1, 2, 2]
-
-
-def test_every_client_is_a_dot_in_the_row_of_its_method(write_run: WriteRun, tmp_path: Path) -> None:
-    """Each of two runs has clients with 0.02 less and more than the last mean, so that is the median."""
-    write_run("a", [0.5, 0.6], personal=[0.5, 0.7])
-    write_run("b", [0.5, 0.5], personal=[0.5, 0.9], method="map")
-    figure = client_dots({"fedavg": [0.68, 0.72], "map": [0.88, 0.92]}, {"fedavg": 0, "map": 1})
-    dots, medians = figure.axes[0].lines[::2], figure.axes[0].lines[1::2]
-    assert [sorted(one.get_xdata()) for one in dots] == [[0.68, 0.72], [0.88, 0.92]]
-    assert [list(one.get_xdata()) for one in medians] == [pytest.approx([at, at]) for at in (0.7, 0.9)]
-    assert all(np.abs(np.asarray(one.get_ydata()) - row).max() < 0.36 for row, one in enumerate(dots))
-    page = write_loaded(write_run.load(), tmp_path / "out").read_text()
-    assert "Accuracy over clients" in page
-    assert "Each dot is a client of one seed" in page
-
-
-def test_classes_are_named_where_all_runs_name_them_alike(write_run: WriteRun) -> None:
-    names = ["cat", "golden retriever", "owl"]
-    folder = write_run("a", [0.5])
-    runs = write_run.load()
-    [members] = tasks(runs).values()
-    assert class_names(runs, members, [0, 2]) == ["0", "2"]
-    change(folder, "dataset.class_names", names)
-    runs = write_run.load()
-    [members] = tasks(runs).values()
-    assert class_names(runs, members, [0, 2]) == ["cat", "owl"]
-    figure = class_heat_map(runs, next(iter(tasks(runs))))
-    assert figure is not None
-    assert [one.get_text() for one in figure.axes[0].get_xticklabels()] == names
-    assert class_names(runs, members, [0, 3]) == ["0", "3"], "a damaged file names too few"
-
-
-def test_a_search_is_drawn_with_what_asha_ended_and_with_the_best_so_far() -> None:
-    """Three trials, one ended after round 1; the best score goes 50, 50, 70 %."""
-    records: list[dict[str, Any]] = [
-        {"number": 0, "state": "finished", "score": 0.5, "reports": [[1, 0.2], [3, 0.5]]},
-        {"number": 1, "state": "pruned", "score": None, "reports": [[1, 0.1]]},
-        {"number": 2, "state": "finished", "score": 0.7, "reports": [[1, 0.3], [3, 0.7]]},
-    ]
-    trials = searched_trials(records)
-    figure = pruning(trials)
-    ends = [line for line in figure.axes[0].lines if line.get_linestyle() == "None"]
-    assert [(line.get_marker(), line.get_xdata()[0]) for line in ends] == [("o", 3), ("X", 1), ("o", 3)]
-    assert pruning([one for one in trials if one.state == "finished"]) is None
-    figure = history(trials)
-    best, every = figure.axes[0].lines
-    assert list(best.get_ydata()) == [0.5, 0.7]
-    assert list(every.get_xdata()) == [1, 3], "the trial that was ended has no score"
-    assert history(trials[:2]) is None
-
-
-def test_what_differs_besides_arguments_is_said(tmp_path: Path, write_run: WriteRun) -> None:
-    write_run("a", [0.5])
-    write_run("b", [0.6, 0.7], method="fedmr", args={"mu1": 0.1})
-    runs = write_run.load()
-    assert differing(runs, groups(runs)) == [("federation.rounds", {"1": ["fedavg"], "2": ["fedmr"]})]
-    page = write_loaded(runs, tmp_path / "out").read_text()
-    assert "Not the same for all of these" in page
-
-
-def run(folder: Path, clock: Clock | None = None, **federation: object) -> None:
-    config = RunConfig(
-        data=Data("digits", "p10c2", samples=200),
-        model=Model("mlp", {"hidden": [8]}),
-        local=Local(lr=0.1, momentum=0.0, batch_size=16, epochs=1),
-        federation=Federation(rounds=3, **federation),  # type: ignore[arg-type]
-        runtime=Runtime(execution="serial"),
-        clock=clock or Clock(),
-    )
-    raffed.run(config, folder)
-
-
-def chart_of(folder: Path, against: str) -> Chart | None:
-    runs = load_runs(folder)
-    [task] = tasks(runs)
-    figure = budget_figure(runs, task, "Aggregation accuracy", against)
-    return charts(figure)[0] if figure else None
-
-
 def test_a_curve_against_bytes_ends_where_all_of_them_were_sent(tmp_path: Path) -> None:
-    """Three rounds of ten clients with 618 weights, sent whole, or down whole and up with 8 bits each.
-    There is no picture where all send as much, nor against time without a clock.
-    """
-    run(tmp_path / "whole")
-    assert chart_of(tmp_path, "bytes") is None
-    run(tmp_path / "short", compression="quantize")
-    chart = chart_of(tmp_path, "bytes")
-    assert chart.below.startswith("Megabytes sent")
+    """Three rounds of ten clients with 618 weights, sent whole, or down whole and up with 8 bits each."""
+    for compression in ("", "quantize"):
+        config = RunConfig(
+            data=Data("digits", "p10c2", samples=200),
+            model=Model("mlp", {"hidden": [8]}),
+            local=Local(epochs=1),
+            federation=Federation(rounds=3, compression=compression),
+            runtime=Runtime(execution="serial"),
+        )
+        raffed.run(config, tmp_path / (compression or "whole"))
+    runs = load_runs(tmp_path)
+    [task] = tasks(runs)
+    [chart] = charts(budget_figure(runs, task, "Aggregation accuracy", "bytes"))
     ends = sorted(series.x[-1] for series in chart.series)
     weights = 64 * 8 + 8 + 8 * 10 + 10
     up, short, down = 4 * weights + 4, weights + 4 * 4 + 4, 4 * weights
     assert ends == pytest.approx([30 * (down + short) / 1e6, 30 * (down + up) / 1e6], rel=1e-5)
-    assert chart_of(tmp_path, "time") is None
-
-
-def test_a_curve_against_time_has_the_seconds_of_the_clock(tmp_path: Path) -> None:
-    run(tmp_path / "waits", Clock(speeds="constant", work="round", seconds=2.0))
-    run(tmp_path / "async", Clock(speeds="constant", work="round", seconds=2.0, server="fedbuff", buffer=5))
-    chart = chart_of(tmp_path, "time")
-    assert sorted(series.x for series in chart.series) == [[2.0, 2.0, 4.0], [2.0, 4.0, 6.0]]
-    runs = load_runs(tmp_path)
-    table = target_table(runs, next(iter(tasks(runs).values())))
-    assert table.titles[-1] == "Virtual seconds to it"
+    assert budget_figure(runs, task, "Aggregation accuracy", "time") is None, "no run has a clock"
 
 
 def written(folder: Path, rows: Sequence[Row], split: str = "stages:3:2:2:if5", rounds: int = 4) -> Runs:
@@ -268,58 +147,13 @@ def own(
 
 def test_a_loc_is_the_mean_of_each_client_s_last_score_on_all_stages_tests(tmp_path: Path) -> None:
     """Client 0: 0.4 in round 4, not 0.9 in round 2; client 1: 0.6 of round 2; client 2 was in stage 1
-    alone. Without stages all last scores count.
+    alone.
     """
     rows = [own(1, 0, 0, 0.95), own(2, 1, 0, 0.9), own(1, 0, 1, 0.7), own(2, 1, 1, 0.6), own(3, 0, 0, 0.8)]
     rows += [own(4, 1, 0, 0.4), own(3, 0, 2, 0.1), own(4, 1, None, 0.123)]
     runs = written(tmp_path, rows)
     assert a_loc(runs).loc["run"].to_dict() == {"value": pytest.approx(0.5), "clients": 2}
     assert measures(runs).loc["run", "a_loc"] == pytest.approx(0.5)
-    rows = [own(1, None, 0, 0.9), own(2, None, 0, 0.5), own(1, None, 1, 0.7)]
-    plain = written(tmp_path / "plain", rows, "equal:3:2")
-    assert a_loc(plain).loc["run"].to_dict() == {"value": pytest.approx(0.6), "clients": 2}
-
-
-def test_the_number_of_stages_is_the_split_s_even_if_the_run_did_not_get_there(tmp_path: Path) -> None:
-    runs = written(tmp_path, [own(1, 0, 0, 0.9)], "stages:3:2:5:if50:outer")
-    assert stage_counts(runs)["run"] == 5
-    assert math.isnan(measures(runs).loc["run", "a_loc"])
-
-
-def surveyed(values: dict[str, float], rounds: range, stages: int = 2) -> list[Row]:
-    """Per round r the reading's value + r/100; in earlier stages it is 0.99."""
-    between = "accuracy_between"
-    models = {
-        "global": ("global", between),
-        "oracle": ("global", "accuracy_oracle"),
-        "own": ("personal", between),
-    }
-    rows = []
-    for r in rounds:
-        stage = (r - 1) % stages
-        for reading, value in values.items():
-            model, metric = models[reading]
-            rows.append(own(r, stage, None, value + r / 100 if stage == stages - 1 else 0.99, metric, model))
-    return rows
-
-
-@pytest.mark.parametrize(
-    ("readings", "chosen", "value"),
-    [
-        ({"global": 0.1, "own": 0.5}, "global", 0.1),  # FedAvg, FedProx, APFL, Ditto
-        ({"oracle": 0.2, "own": 0.5}, "oracle", 0.2),  # FedRep, FedPer
-        ({"own": 0.5}, "own", 0.5),  # GLDP: prototypes
-    ],
-)
-def test_a_glo_takes_the_global_model_else_the_oracle_else_the_clients_own_answer(
-    readings: dict[str, float], chosen: str, value: float, tmp_path: Path
-) -> None:
-    """Rounds 2, 4, … 40 are at the last stage; the last ten of them are 22 … 40, whose mean is 31: value
-    + 0.31.
-    """
-    runs = written(tmp_path, surveyed(readings, range(1, 41)), rounds=40)
-    found = a_glo(runs).loc["run"]
-    assert (found["reading"], found["value"]) == (chosen, pytest.approx(value + 0.31))
 
 
 def test_a_sel_is_the_mean_over_the_last_ten_visits_of_each_stage(tmp_path: Path) -> None:
@@ -339,15 +173,18 @@ def test_a_sel_is_the_mean_over_the_last_ten_visits_of_each_stage(tmp_path: Path
 
 def test_a_short_run_is_judged_by_its_second_half(tmp_path: Path) -> None:
     """Five visits of each of two stages: the last two, not all, whose first is of an untrained model; surveys
-    that were taken in the last rounds alone are all read: the half is of the visits planned.
+    that were taken in the last rounds alone are all read: the half is of the visits planned. The mean of the
+    clients' heads stands in for a global model, and goes before what the clients answer themselves.
     """
-    rows = [own(r, (r - 1) % 2, None, r / 100) for r in range(1, 11)] + surveyed(
-        {"global": 0.5}, range(7, 11)
-    )
+    rows = [own(r, (r - 1) % 2, None, r / 100) for r in range(1, 11)]
+    for r in range(7, 11):
+        stage, value = (r - 1) % 2, 0.99 if r % 2 else 0.5 + r / 100
+        rows.append(own(r, stage, None, value, "accuracy_oracle", "global"))
+        rows.append(own(r, stage, None, 0.7, "accuracy_between"))
     runs = written(tmp_path, rows, rounds=10)
     assert a_sel(runs).loc["run"].tolist() == pytest.approx([0.08, 0.09])
     assert measures(runs).loc["run", "a_sel_drop"] == pytest.approx(-0.01)
-    assert a_glo(runs).loc["run", "value"] == pytest.approx(0.5 + 0.09)
+    assert a_glo(runs).loc["run"].to_dict() == {"value": pytest.approx(0.59), "reading": "oracle"}
 
 
 def test_forgetting_is_the_sheet_s_example() -> None:
@@ -384,27 +221,6 @@ def test_mpfedcon_s_accuracy_is_over_all_parties_and_the_last_ten_rounds(tmp_pat
     assert found["between_mean10"] == pytest.approx(0.45)
     assert found["between_last"] == pytest.approx(0.375 + 0.12)
     assert found["personal_mean10"] == pytest.approx(0.7)
-
-
-def test_what_was_asked_for_is_read_off_the_last_round_and_seconds_are_a_median(tmp_path: Path) -> None:
-    """The seconds of the first round do not count."""
-    variance = "eigenvalue_variance"
-    rows = [
-        Row(r, "local", "train", "loss", 1.0, client=c, n=10 * (c + 1), seconds=seconds)
-        for r, c, seconds in ((1, 0, 9.0), (1, 1, 9.0), (2, 0, 1.0), (2, 1, 2.0), (3, 0, 3.0))
-    ]
-    for kind, value in {"": 100.0, "_class": 50.0, "_raw": 7.0}.items():
-        rows.append(Row(4, "global", "test", f"{variance}{kind}", value, n=78))
-    for client, value in ((0, 1.0), (1, 3.0), (None, 2.0)):
-        rows.append(Row(4, "local", "train", variance, value, client=client, n=3))
-    rows.append(Row(4, "local", "train", "floats_training", 3e6))
-    runs = written(tmp_path, rows, "p5c2")
-    found = measures(runs).loc["run"]
-    names = [f"{variance}{kind}" for kind in ("", "_class", "_client", "_raw")]
-    assert found[names].tolist() == [100.0, 50.0, 2.0, 7.0]
-    assert found["floats_training"] == 3.0
-    assert runs.runs.loc["run", "client_seconds"] == 2.0  # of 1, 2, 3
-    assert runs.runs.loc["run", "client_sample_seconds"] == pytest.approx(0.1)  # of 1/10, 2/20, 3/10
 
 
 # Round, client → right answers of so many samples. Client 2 has no test samples.

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-import json
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from raffed.analysis.reproduction.item_runs import load_item, run_folders
 from raffed.analysis.runs.load import read_runs
-from raffed.reproductions.pages.pack_records import main as pack
-from raffed.reproductions.pages.packed.files import read_records
-from raffed.reproductions.pages.zoo.cells import command
-from raffed.reproductions.pages.zoo.page import item_page, where_it_holds
+from raffed.reproductions.pages.zoo.page import item_page
 from raffed.reproductions.pages.zoo.rows import against, seen, trial_rounds
 
-from raffed.results.metric import Row
-from raffed.results.writer import MetricsWriter
-from raffed.tables.catalogue import chosen, find_item
 from tests.analysis.written_item import written_item
 
 BASE = {1: 0.50, 2: 0.52, 3: 0.48, 4: 0.51, 5: 0.49}
@@ -119,89 +109,3 @@ def test_the_page_states_its_power_the_rounds_of_trials_and_a_second_correction(
     alone = found["Noisy"].p_found
     assert found["Noisy"].p == pytest.approx(alone), "the largest p-value is multiplied by 1 in both"
     assert found["Better"].p == pytest.approx(2 * found["Better"].p_found)
-
-
-def test_a_row_that_diverged_with_some_seeds_has_no_verdict_and_is_not_the_best(table: Path) -> None:
-    """The seeds that are left may be its good ones: it would have the highest mean, and a gain."""
-    item = load_item(table)
-    lost = [f"Better, P10C2: diverged: the loss of round {number} is nan" for number in (3, 4)]
-    cells = [
-        {**cell, "runs": cell["runs"][: 3 if cell["row"] == "Better" else 5]} for cell in item.about["cells"]
-    ]
-    item = item._replace(about={**item.about, "cells": cells, "left_out": lost})
-    page = item_page(item, read_runs(run_folders(item)))
-    assert "- Gain over FedAvg: none." in page
-    assert "- Have no verdict, because some of their final runs diverged: Better on P10C2." in page
-    assert "Better has the highest mean" not in page
-    assert "Not compared with it, because seeds are missing: Better." in page
-    (row,) = (line.split(" | ") for line in page.splitlines() if line.startswith("| [Better](#"))
-    assert (row[2], row[6]) == ("3 of 5, 2 diverged", "diverged")
-    assert "### Final runs that diverged\n\n- Better, P10C2: diverged: the loss of round 3 is nan." in page
-
-
-@pytest.mark.parametrize("rows", [["Better"], list(ROWS)])
-def test_a_best_row_is_named_although_the_row_with_most_seeds_has_diverged(
-    table: Path, rows: list[str]
-) -> None:
-    item = load_item(table)
-    lost = [f"{row}, P10C2: diverged: the loss of round 3 is nan" for row in rows]
-    cells = [
-        {**cell, "runs": cell["runs"][: 4 if cell["row"] == "Better" else 3]} for cell in item.about["cells"]
-    ]
-    item = item._replace(about={**item.about, "cells": cells, "left_out": lost})
-    best = "Noisy" if rows == ["Better"] else "Better"  # it has two good seeds of three
-    assert f", {best} has the highest mean, " in item_page(item, read_runs(run_folders(item)))
-
-
-def test_a_difference_without_spread_is_not_said_to_have_too_few_seeds() -> None:
-    scores = {"FedAvg": dict.fromkeys(range(3), 0.5), "Other": dict.fromkeys(range(3), 0.75)}
-    assert against(scores, "FedAvg")["Other"].verdict == "not separated"
-    few = {row: {0: one[0], 1: one[1]} for row, one in scores.items()}
-    assert against(few, "FedAvg")["Other"].verdict == "too few seeds"
-
-
-def test_the_command_of_a_cell_is_one_that_chooses_this_cell_alone(table: Path) -> None:
-    """Names have spaces, and Per-FedAvg's method is called perfedavg."""
-    words = shlex.split(command(load_item(table), "Per-FedAvg", "Dirichlet 0.1"))
-    only = [word for flag, word in itertools.pairwise(words) if flag == "--only"]
-    (cell,) = chosen(find_item("zoo/fashion-mnist"), only)
-    assert (cell.row, cell.column) == ("Per-FedAvg", "Dirichlet 0.1")
-
-
-def test_a_verdict_is_only_on_a_split_if_the_row_was_run_on_the_others() -> None:
-    names = ["A", "B", "C"]
-    assert where_it_holds(["A", "B", "C"], names, names) == "on every split"
-    assert where_it_holds(["A"], names, names) == "on A only"
-    assert where_it_holds(["A", "C"], names, names) == "on A and C only"
-    assert where_it_holds(["A"], ["A", "B"], names) == "on A (not run on C)"
-    assert where_it_holds(["A"], ["A"], ["A"]) == "on A"
-
-
-@pytest.mark.more
-def test_records_have_one_row_a_round_of_trials_and_runs_as_far_as_they_came(
-    table: Path, tmp_path: Path, write_run: Callable[..., Path]
-) -> None:
-    """A trial that diverged in round 2 has two rows. Trials that were unpacked are packed again."""
-    about = json.loads(table.read_text())
-    about["search"]["select"] = "global"
-    table.write_text(json.dumps(about))
-    lost = write_run("lr=9-0-25", [], state="failed")
-    writer = MetricsWriter(lost, "t", "fedavg", "digits", "p10c2", 0)
-    for number, score in ((1, 0.3), (2, 0.2)):
-        for client in (None, 0):
-            writer.add([Row(number, "global", "val", "accuracy", score, client=client, n=100)])
-    writer.flush()
-    write_run("FedAvg-6", [0.5], state="stopped")
-    beside = tmp_path.parent / f"{tmp_path.name}-packed"
-    for number, source in enumerate((tmp_path, beside / "unpacked0")):
-        packed = beside / f"packed{number}"
-        assert pack([str(source), "--out", str(packed), "--results"]) == 0
-        files = read_records(packed).objects
-        assert "lr=9-0-25/run.json" not in files
-        assert {"FedAvg-1/run.json", "FedAvg-6/run.json"} <= files.keys()
-        assert pack(["--unpack", str(packed), "--out", str(beside / f"unpacked{number}")]) == 0
-        trials = pq.read_table(beside / f"unpacked{number}" / "item" / "trials.parquet")
-        assert trials.to_pylist() == [
-            {"run": "lr=9-0-25", "round": 1, "value": 0.3},
-            {"run": "lr=9-0-25", "round": 2, "value": 0.2},
-        ]
