@@ -14,10 +14,8 @@ import raffed
 from raffed.config.source import described
 from raffed.config.validation import Declaration, declarations
 from raffed.core.method import Method
-from raffed.core.round import explained
 from raffed.errors import NumericsError, UsageError
 from raffed.methods import METHODS, build_method
-from raffed.methods.common import Scored
 from tests.runtime.conftest import small
 from tests.tiny import over_methods
 
@@ -74,31 +72,8 @@ def test_a_factory_has_the_registered_title_and_declares_every_argument(name: st
     assert read == list(declared.values())
 
 
-def strengths(name: str) -> list[Declaration]:
-    """The arguments of a method that are marked as coefficients of its own."""
-    return [one for one in declarations(METHODS[name].load()).values() if one.strength]
-
-
-def test_they_are_numbers_and_a_value_given_is_the_one_named() -> None:
-    marked = {name: strengths(name) for name in METHODS if strengths(name)}
-    assert len(marked) >= 29
-    for name, (first, *others) in marked.items():
-        assert {one.kind for one in (first, *others)} == {"float"}
-        method = build_method(name, {first.name: 0.0625})
-        said = f"too large; or a smaller value of .*'s own coefficients: {first.name} = 0.0625"
-        with pytest.raises(NumericsError, match=said), explained(method):
-            raise NumericsError("too large")
-
-
 def test_a_run_that_diverges_names_them() -> None:
     config = small("fedmr", 2)
     wild = {**config.as_dict(), "args": {"mu1": 1e6}, "local": {**config.as_dict()["local"], "lr": 10.0}}
     with pytest.raises(NumericsError, match=r"FedMR's own coefficients: mu1 = 1e\+06, mu2 = 0\.1"):
         raffed.run(raffed.RunConfig.from_dict(wild))
-
-
-def test_the_list_says_what_is_scored_where_clients_download_models_of_their_own() -> None:
-    kept = {"fedfew": "trained"}  # its solver keeps the best of K trained models, which no Scored names
-    for name, info in METHODS.items():
-        personal = build_method(name).personal
-        assert info.scored == (personal.which if isinstance(personal, Scored) else kept.get(name, "")), name

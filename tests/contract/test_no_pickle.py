@@ -125,17 +125,3 @@ def test_resuming_verifying_and_reporting_unpickle_nothing(
     )
     assert cli("verify", tmp_path / "run").code == 0
     assert cli("report", tmp_path / "run", "--out", tmp_path / "report").code == 0
-
-
-def test_a_search_s_pickles_are_neither_sent_nor_fetched(tmp_path: Path) -> None:
-    from raffed.results.remote import Remote
-
-    for side in ("here", "there"):
-        (tmp_path / side).mkdir()
-        for name in ("tuner.pkl", "sweep.json"):
-            (tmp_path / side / name).write_text(side)
-    remote = Remote((tmp_path / "there").as_uri())
-    remote.fetch(tmp_path / "fetched")
-    assert [path.name for path in (tmp_path / "fetched").iterdir()] == ["sweep.json"]
-    Remote((tmp_path / "new").as_uri()).send(tmp_path / "here")
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["sweep.json"]

@@ -101,21 +101,6 @@ def test_a_robust_mean_that_keeps_everything_is_the_mean_and_the_median_is_not(n
     assert not same_bits(rounds[0].server, rounds[2].server)
 
 
-@pytest.mark.parametrize("rule", MEANS)
-def test_stacked_clients_give_a_robust_mean_to_rounding(rule: str) -> None:
-    args = {"f": 0} if "krum" in rule else {"beta": 0.25} if rule == "trimmed" else {}
-    method = with_rule("fedavg", rule, **args)
-    alone, together = (Tiny(method, cohort=cohort).run(1, (0, 1, 2, 3)) for cohort in (False, True))
-    torch.testing.assert_close(together.server.w.flat, alone.server.w.flat, atol=1e-4, rtol=1e-4)
-
-
-def test_every_option_has_an_identity_of_its_own_and_is_one_text_for_one_run() -> None:
-    found = {name: run.identity() for name, run in {"plain": BASE, **OPTIONS}.items()}
-    assert len(set(found.values())) == len(OPTIONS) + 1
-    for run in OPTIONS.values():
-        assert RunConfig.from_dict(run.as_dict()).identity() == run.identity()
-
-
 def final(path: Path) -> torch.Tensor:
     return load_server(path / "final.safetensors", method_of(run_config(path))).w.flat
 

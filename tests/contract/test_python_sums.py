@@ -30,9 +30,7 @@ BASE = RunConfig(
 RUNS: dict[str, dict[str, Any]] = {
     "fedavg": {"federation": {"survey": 1, "measures": "spectrum"}, "data": {"validation": 0.2}},
     "rates by step": {"method": "scaffold", "local": {"schedule": "cosine", "schedule_by": "step"}},
-    "a local solver's rates": {"method": "fedsam", "local": {"schedule": "cosine", "schedule_by": "step"}},
     "feddisco": {"method": "feddisco"},
-    "fedas": {"method": "fedas"},
     "a robust mean": {"federation": {"mean": "multi_krum", "mean_args": {"f": 1}}},
     "map": {"method": "map"},
 }

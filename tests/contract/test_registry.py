@@ -5,18 +5,25 @@ missing is computed.
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import torch
 from raffed.analysis.reproduction.printed import printed_value
+from raffed.reproductions.checker.items import ITEMS
+from raffed.reproductions.pages.packed.files import read_file
 
 from raffed import Data, RunConfig
+from raffed.data.splits import parse_split
 from raffed.methods import METHODS, build_method
-from raffed.tables.catalogue import chosen, find_item
+from raffed.runs.checker.losses import CLASS_WEIGHTS, weighted_focal
 from raffed.tables.items import SCALES, Item, lacking, smoke, stages_of
 from tests.papers import items
 from tests.params import one_in
 
+ROOT = Path(__file__).parents[2]
 # Bars and curves without numbers, but for two
 NOT_PRINTED = {
     "gldp/fig3": 72 - 2,
@@ -77,21 +84,63 @@ def test_a_smoke_run_is_small_whatever_the_cell() -> None:
     assert {text: smoke(replace(RunConfig(), data=Data(split=text))).data.split for text in texts} == texts
 
 
-BY_TASK = ["[20,4,5] A_glo", "[20,4,5] A_loc", "[20,4,5] A_sel", "[20,4,5] drop of A_sel"]
+# The checker's tables: where numbers are printed, what is absent and why, and how their runs are made.
+
+EACH = pytest.mark.parametrize("item", ITEMS, ids=[item.name for item in ITEMS])
 
 
-@pytest.mark.parametrize(
-    ("item", "texts", "rows", "columns"),
-    [
-        ("MAP/Table1", ["famnist lenet", "fedavg"], ["FedAvg"], ["FaMnist LeNet"]),
-        ("mpfedcon/decisive", ["FedRep,mu = 0.5"], ["FedRep", "MpFedcon, mu = 0.5"], None),
-        ("gldp/claims", ["[20,4,5] A_loc", "fedavg,fedrep"], ["FedAvg", "FedRep"], BY_TASK[1:2]),
-        ("gldp/claims", ["[20,4,5]"], None, BY_TASK),  # a column with commas in its name
-    ],
-)
-def test_only_takes_what_is_in_a_row_or_a_column(
-    item: str, texts: list[str], rows: list[str] | None, columns: list[str] | None
-) -> None:
-    found = chosen(find_item(item), texts)
-    assert rows is None or {cell.row for cell in found} == set(rows)
-    assert columns is None or {cell.column for cell in found} == set(columns)
+@EACH
+def test_every_place_and_every_witness_is_one_printed_number(item: Item) -> None:
+    for one in item.cells:
+        places = [one.printed, *one.witnesses]
+        for place in (place for place in places if place):
+            assert not math.isnan(printed_value("checker", place)), (one.place, place)
+        assert one.printed or not one.witnesses
+
+
+@EACH
+def test_every_cell_is_a_run_that_can_be_built_at_every_scale(item: Item) -> None:
+    assert not item.missing()
+    found = [item.at(one, scale) for one in item.cells for scale in SCALES]
+    runs = [run for run in found if run is not None]
+    assert len(runs) == len(found)
+    for method, args in {repr((run.method, run.args)): (run.method, run.args) for run in runs}.values():
+        build_method(method, args)
+    for split in {run.data.split for run in runs}:
+        parse_split(split)
+
+
+def test_the_focal_loss_is_the_weighted_cross_entropy_at_gamma_0_and_weighs_less_what_is_sure() -> None:
+    """Two classes of equal scores: p = 1/2, so −log p = log 2 and (1 − p)² = 1/4."""
+    logits, labels = torch.zeros(3, 2), torch.tensor([0, 1, 1])
+    mean = (CLASS_WEIGHTS[0] + 2 * CLASS_WEIGHTS[1]) / 3 * math.log(2)
+    assert weighted_focal(logits, labels, 0.0).item() == pytest.approx(mean)
+    assert weighted_focal(logits, labels).item() == pytest.approx(mean / 4)
+
+
+RECORDED = {  # records → its items whose cells ask for the recorded runs as they were
+    "fedmr": ("fedmr/claims", "fedmr/claims-variance"),
+    "gldp": ("gldp/claims", "gldp/order"),
+    "map": ("map/table1", "map/table2", "map/fig12"),
+    "mpfedcon": ("mpfedcon/claims", "mpfedcon/table2"),
+}
+
+
+@pytest.mark.parametrize("records", RECORDED)
+def test_cells_ask_for_the_runs_that_are_recorded_of_them(records: str) -> None:
+    """The identity of a run is the hash of all its settings, which were compared with the papers' sheets."""
+    index, _ = read_file(ROOT / "reproductions" / "records" / records / "records.parquet")
+    files, compared = index["files"], 0
+    for name in [one for one in files if one.endswith("item.json")]:
+        key, _, scale = name.removesuffix("/item.json").rpartition("/")
+        assert key in RECORDED[records]
+        asked = {(cell.row, cell.column): items()[key].at(cell, scale) for cell in items()[key].cells}
+        for cell in files[name]["cells"]:
+            config = asked[cell["row"], cell["column"]]
+            assert config is not None
+            for run in cell["runs"]:
+                about = files[os.path.normpath(f"{key}/{scale}/{run}/run.json")]
+                seeded = replace(config, seed=about["config"]["seed"])
+                assert seeded.identity() == about["identity"], (key, cell["row"], cell["column"])
+                compared += 1
+    assert compared >= 50

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from raffed.tune_spaces import load_space, points, values
-from ray import tune
 
 from raffed.errors import UsageError
 from raffed.methods import METHODS, build_method
@@ -41,8 +40,3 @@ def test_a_missing_space_names_the_file_to_write() -> None:
         match=r"--grid .*, or write tune_spaces/fednew\.py with SPACE = \{keyword: \[values\]\} and",
     ):
         load_space("fednew")
-
-
-def test_an_axis_that_is_no_grid_is_refused_by_name() -> None:
-    with pytest.raises(UsageError, match="mu = "):
-        points({"mu": tune.uniform(0, 1)})
