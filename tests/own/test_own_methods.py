@@ -274,6 +274,7 @@ def test_what_a_method_reports_is_recorded_each_round_alike_everywhere(changes: 
     assert str(reported(raffed.run(replace(COUNTS, **changes)))) == str(found)
 
 
+@pytest.mark.more
 def test_it_is_shown_by_events_and_reports_and_stays_after_resume(numbers: Path, cli: Cli) -> None:
     whole = raffed.run(COUNTS, out="whole")
     done: list[dict[str, Any]] = []

@@ -21,7 +21,7 @@ from raffed.testing.methods import MethodContract
 from tests.testing import broken
 from tests.testing.careless import CARELESS
 
-QUICK = ("fedavg", "scaffold", "map")
+QUICK = ("fedavg", "scaffold")
 
 
 @pytest.mark.parametrize(
