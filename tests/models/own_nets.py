@@ -51,11 +51,6 @@ def chain(num_classes: int) -> nn.Module:
     )
 
 
-class Biasless(nn.Sequential):
-    def __init__(self, in_shape: tuple[int, ...], num_classes: int) -> None:
-        super().__init__(nn.Linear(in_shape[0], num_classes, bias=False))
-
-
 class OwnFeatures(nn.Sequential):
     """A perceptron that has an argument `features` itself."""
 
@@ -64,55 +59,34 @@ class OwnFeatures(nn.Sequential):
 
 
 class Sentence(nn.Module):
-    """Ids [B, L] to scores, through one of several layers for sequences."""
+    """Ids [B, L] to scores, through attention or a recurrent layer."""
 
-    def __init__(self, num_classes: int, kind: str = "bag") -> None:
+    def __init__(self, num_classes: int, kind: str = "attention") -> None:
         super().__init__()
-        self.kind, self.table = kind, nn.Embedding(WORDS, 8)
-        self.bag = nn.EmbeddingBag(WORDS, 8) if kind == "bag" else None
+        self.table = nn.Embedding(WORDS, 8)
         self.mix = nn.MultiheadAttention(8, 2, batch_first=True) if kind == "attention" else None
-        self.layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True) if kind == "encoder" else None
-        self.memory = getattr(nn, kind)(8, 8, batch_first=True) if kind in ("GRU", "LSTM", "RNN") else None
+        self.memory = nn.GRU(8, 8, batch_first=True) if kind == "GRU" else None
         self.out = nn.Linear(8, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.bag is not None:
-            return self.out(self.bag(x))  # type: ignore[no-any-return]
         h = self.table(x)
         if self.mix is not None:
             h = self.mix(h, h, h, need_weights=False)[0]
-        if self.layer is not None:
-            h = self.layer(h)
         if self.memory is not None:
-            return self.out(self.memory(h)[0][:, -1])  # type: ignore[no-any-return]
-        return self.out(h.mean(1))  # type: ignore[no-any-return]
+            h = self.memory(h)[0]
+        scores: Tensor = self.out(h.mean(1))
+        return scores
 
 
 def table(num_classes: int, kind: str = "LayerNorm") -> nn.Module:
     """A row of a table to scores, with a normalising layer."""
-    norms = {
-        "LayerNorm": nn.LayerNorm(8),
-        "GroupNorm": nn.GroupNorm(2, 8),
-        "BatchNorm": nn.BatchNorm1d(8),
-    }
-    layers = OrderedDict(inner=nn.Linear(FEATURES, 8), norm=norms[kind], act=nn.Tanh())
+    norm = nn.LayerNorm(8) if kind == "LayerNorm" else nn.BatchNorm1d(8)
+    layers = OrderedDict(inner=nn.Linear(FEATURES, 8), norm=norm, act=nn.Tanh())
     return nn.Sequential(OrderedDict(**layers, out=nn.Linear(8, num_classes)))
 
 
 def flat_norm(num_classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(1), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, num_classes))
-
-
-class Rows(nn.Module):
-    """An image of 8 x 8 as a sequence of 8 rows, through a recurrent layer."""
-
-    def __init__(self, num_classes: int) -> None:
-        super().__init__()
-        self.layer, self.out = nn.GRU(8, 8, batch_first=True), nn.Linear(8, num_classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        scores: Tensor = self.out(self.layer(x.flatten(1, 2))[0][:, -1])
-        return scores
 
 
 class Trap(nn.Module):
@@ -125,7 +99,6 @@ class Trap(nn.Module):
         self.other = nn.Linear(8, 8)
         self.register_buffer("scale", torch.full((8,), 2.0))
         self.register_buffer("mask", torch.tensor([0.0, float("-inf")]))
-        self.register_buffer("steps", torch.tensor(0))
         if trap == "tied":
             self.other.weight = nn.Parameter(self.inner.weight[:, :8].detach().clone())
             self.twin = nn.Linear(8, 8)
@@ -141,10 +114,6 @@ class Trap(nn.Module):
             self.inner = nn.LazyLinear(8)
         if trap == "float64":
             self.inner.double()
-        if trap == "half":  # what it computes fails where it is first called
-            self.to(torch.bfloat16)
-        if trap == "double":  # its head as well, so that no layer of float32 makes the scores
-            self.double()
         if trap == "momentum":
             self.norm = nn.BatchNorm1d(8, momentum=None)
         if trap == "numpy":
@@ -166,13 +135,9 @@ class Trap(nn.Module):
             h = h + torch.rand_like(h)
         if trap == "dropout":
             h = F.dropout(h, 0.5, self.training)
-        if trap == "numpy in forward":
-            h = h * float(np.random.default_rng().random())
         if trap == "memory":
             self.calls += 1
             h = h * self.calls
-        if trap == "counter":
-            self.steps += 1
         if trap == "average":
             self.scale = 0.9 * self.scale + 0.1 * h.detach().abs().mean(0)
         if trap == "over the batch":
@@ -187,8 +152,6 @@ class Trap(nn.Module):
             return scores, h  # type: ignore[return-value]
         if self.trap == "softmax":
             return scores.softmax(1)
-        if self.trap == "squeeze":
-            return scores.squeeze(0)
         return scores
 
 
@@ -198,6 +161,3 @@ def a_list(num_classes: int) -> list[int]:
 
 def broken(num_classes: int) -> nn.Module:
     return nn.Linear(FEATURES, num_classes + undefined)  # type: ignore[name-defined]  # noqa: F821
-
-
-made = nn.Linear(FEATURES, CLASSES)

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import vmap
 
 from raffed.errors import UsageError
 from raffed.models import MODELS, build
@@ -73,30 +73,11 @@ def test_it_becomes_a_cosine_classifier_under_a_simplex_frame(name: str) -> None
     assert ("projection" in scale[0]) == hasattr(net.body, "projection")
 
 
-@pytest.mark.parametrize("name", ["mlp", "lenet", OWN])
-def test_batch_norm_of_features_has_mean_0_and_variance_1_in_training(name: str) -> None:
-    net = made(name, features="bn", feature_layer=True).train()
-    z = net(torch.cat([inputs(name)] * 2) + torch.rand(6, 1, 1, 1))[1]
-    torch.testing.assert_close(z.mean(0), torch.zeros(net.feature_dim), rtol=0, atol=1e-4)
-    assert sum(isinstance(layer, FeatureNorm) for layer in net.modules()) == 1
-
-
 def test_one_sample_is_normalised_by_the_running_statistics_alone_and_under_vmap() -> None:
     layer, x = FeatureNorm(4).train(), torch.rand(2, 1, 4)
     wanted = x / (1 + layer.eps) ** 0.5
     torch.testing.assert_close(layer(x[0]), wanted[0])
     torch.testing.assert_close(vmap(layer)(x), wanted)
-
-
-def test_a_feature_layer_makes_features_that_may_be_negative_and_depends_on_the_seed() -> None:
-    x = inputs("mlp")
-    plain, more = made("mlp"), made("mlp", feature_layer=True)
-    assert bool((plain(x)[1] >= 0).all())
-    assert bool((more(x)[1] < 0).any())
-    again, other = (build("mlp", (1, 8, 8), 2, seed, feature_layer=True) for seed in (7, 8))
-    key = "body.feature_layer.weight"
-    assert torch.equal(more.state_dict()[key], again.state_dict()[key])
-    assert not torch.equal(more.state_dict()[key], other.state_dict()[key])
 
 
 def test_a_feature_of_zeros_stays_zero_and_has_a_finite_gradient_behind_a_relu() -> None:
@@ -147,12 +128,6 @@ def test_more_classes_than_features_are_refused(frame: str) -> None:
         build("lenet_2d", (1, 28, 28), 10, 0, head_init=frame)
 
 
-@pytest.mark.parametrize("args", [{"feature_scale": 2.0}, {"features": "bn", "learn_scale": False}])
-def test_a_length_without_features_of_one_length_is_refused(args: dict[str, object]) -> None:
-    with pytest.raises(UsageError, match="have no effect with features = "):
-        made("mlp", **args)
-
-
 def test_a_user_s_module_comes_back_with_the_layers_where_its_head_was() -> None:
     net = made(OWN, feature_layer=True, **COSINE).eval()
     own, x = plain_module(net).eval(), inputs(OWN)
@@ -162,12 +137,6 @@ def test_a_user_s_module_comes_back_with_the_layers_where_its_head_was() -> None
     other = build(OWN, (1, 8, 8), 2, 8, feature_layer=True, **COSINE).eval()
     start_from(other, own.state_dict(), "the file")
     assert torch.equal(other(x)[0], net(x)[0])
-
-
-def test_a_user_s_head_loses_its_bias_and_cannot_get_one() -> None:
-    assert made(OWN, head_bias=False).head.bias is None
-    with pytest.raises(UsageError, match="its head has no bias; leave it out"):
-        build("tests.models.own_nets:Biasless", (4,), 2, 0, head_bias=True)
 
 
 # Features and layers that are normalised in every sample (Zhang et al., TMLR 2024)
@@ -190,31 +159,7 @@ def test_features_have_the_worked_numbers() -> None:
     assert normalised("ln", z)[1].tolist() == [0.0] * 4
 
 
-@pytest.mark.parametrize("features", ["l2", "ln"])
-def test_features_do_not_see_a_scale_and_ln_sees_no_shift(features: str) -> None:
-    """Up to ε, which is 1e-5 beside a variance of about 100; and the gradient is orthogonal to z."""
-    z = 10.0 * torch.randn(3, 8, generator=torch.Generator().manual_seed(1))
-    shift = 5.0 if features == "ln" else 0.0
-    torch.testing.assert_close(
-        normalised(features, 7.0 * z + shift), normalised(features, z), rtol=0, atol=1e-5
-    )
-    live = z.clone().requires_grad_()
-    (slope,) = torch.autograd.grad((normalised(features, live) * torch.arange(8.0).sin()).sum(), live)
-    torch.testing.assert_close((slope * z).sum(1), torch.zeros(3), rtol=0, atol=1e-5)
-    assert float(slope.abs().max()) > 1e-2
-
-
 NORMED = {"mlp": {"hidden": (6, 5)}, "lenet": {}, "simplecnn": {}}
-
-
-@pytest.mark.parametrize("name", NORMED)
-def test_a_norm_changes_no_parameter_and_none_is_the_network_without_the_argument(name: str) -> None:
-    plain, none = (made(name, **NORMED[name], **args).state_dict() for args in ({}, {"norm": "none"}))
-    for args in ({"norm": "layer"}, {"norm": "layer", "norm_place": "before"}):
-        other = made(name, **NORMED[name], **args).state_dict()  # type: ignore[arg-type]
-        assert list(plain) == list(none) == list(other)
-        assert all(torch.equal(plain[key], other[key]) for key in plain)
-    assert torch.equal(made(name, norm="none")(inputs(name))[0], made(name)(inputs(name))[0])
 
 
 @pytest.mark.parametrize("place", ["after", "before"])
@@ -235,29 +180,3 @@ def test_every_hidden_layer_is_normalised_after_or_before_its_activation(name: s
             torch.testing.assert_close(found, centred / spread, rtol=1e-4, atol=1e-5)
             assert isinstance(before, nn.ReLU) == (place == "after")
     assert seen == sum(isinstance(one, nn.ReLU) for one in layers) > 1
-
-
-@pytest.mark.parametrize(
-    "args", [{"norm": "layer"}, {"norm": "layer", "norm_place": "before"}, {"features": "ln"}]
-)
-@pytest.mark.parametrize("name", NORMED)
-def test_stacked_networks_with_norms_are_each_alone(name: str, args: dict[str, object]) -> None:
-    net, x = made(name, **args), inputs(name)
-    stacked = {key: torch.stack([t, 1.5 * t]).detach() for key, t in net.named_parameters()}
-    together = vmap(lambda w: functional_call(net, w, (x,)))(stacked)
-    for row in range(2):
-        alone = functional_call(net, {key: t[row] for key, t in stacked.items()}, (x,))
-        for a, b in zip(together, alone, strict=True):
-            torch.testing.assert_close(a[row], b, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", NORMED)
-def test_a_place_without_a_norm_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match=rf"{name}: norm_place = 'before' has no effect with norm = 'none'"):
-        made(name, norm_place="before")
-
-
-def test_an_argument_of_this_name_in_a_user_s_own_signature_is_the_user_s() -> None:
-    net = build("tests.models.own_nets:OwnFeatures", (4,), 2, 0, features=6)
-    assert net.feature_dim == 6
-    assert not any(isinstance(layer, UnitFeatures) for layer in net.modules())

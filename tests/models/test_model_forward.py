@@ -6,8 +6,6 @@ import torch.nn.functional as F
 from torch import nn
 from torchvision.ops import StochasticDepth
 
-from raffed.core.training.network import Network
-from raffed.errors import UsageError
 from raffed.models import MODELS, build
 from raffed.models.net import Dropout, GridMean
 from tests.models.small_models import DROPOUT, SIGNED, inputs, small
@@ -23,29 +21,6 @@ def test_logits_are_the_head_of_the_features_which_a_relu_or_sigmoid_makes(name:
     assert torch.equal(logits, net.head(z))
     assert (z.min() < 0) == (name in SIGNED)
     assert z.max() > 0 or name == "lenet_2d"
-
-
-def test_lenet_2d_can_have_a_relu_on_its_two_features() -> None:
-    with_relu, without = (build("lenet_2d", (1, 28, 28), 3, 0, relu=relu).eval() for relu in (True, False))
-    x = inputs("lenet_2d", 8)
-    assert torch.equal(with_relu(x)[1], without(x)[1].relu())
-
-
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("train", [True, False])
-def test_a_batch_of_one_keeps_its_axis(name: str, train: bool) -> None:
-    net = small(name).train(train)
-    logits, z = net(inputs(name, 1))
-    assert logits.shape == (1, 3)
-    assert z.shape == (1, net.feature_dim)
-
-
-@pytest.mark.parametrize(
-    ("name", "in_shape"), [("simplecnn", (3, 64, 50)), ("tfcnn", (1, 28, 33)), ("resnet8", (2, 11, 9))]
-)
-def test_a_net_of_any_size_takes_sides_that_differ(name: str, in_shape: tuple[int, int, int]) -> None:
-    net = build(name, in_shape, 10, 0)
-    assert net(torch.zeros(2, *in_shape))[1].shape == (2, net.feature_dim)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -65,12 +40,6 @@ def test_no_model_works_in_place_and_only_three_have_dropout_which_is_raffed_s()
         assert all(type(m) is Dropout for m in dropouts)
         assert not [m for m in modules if getattr(m, "inplace", False)]
         assert not [m for m in modules if isinstance(m, StochasticDepth)]
-
-
-def test_a_28x28_image_and_its_zero_padding_to_32x32_have_the_same_lenet_features() -> None:
-    small_net, large_net = build("lenet", (1, 28, 28), 10, 4), build("lenet", (1, 32, 32), 10, 4)
-    x = inputs("lenet", 2)
-    torch.testing.assert_close(small_net(x), large_net(F.pad(x, (2, 2, 2, 2))))
 
 
 @pytest.mark.parametrize("size", [(14, 14), (4, 4), (5, 9)])
@@ -98,11 +67,6 @@ def test_moon_s_projection_is_between_body_and_head(name: str, shape: tuple[int,
     torch.testing.assert_close(logits, net.head(wanted))
 
 
-def test_a_hidden_width_without_a_projection_is_refused() -> None:
-    with pytest.raises(UsageError, match="projection_hidden = 100 has no effect without a projection"):
-        build("mlp", (1, 8, 8), 10, 3, projection_hidden=100)
-
-
 def test_a_linear_classifier_scores_the_flattened_image_and_its_sigmoid_lies_between_0_and_1() -> None:
     plain, squashed = (build("linear", (1, 4, 4), 3, 5, sigmoid=on) for on in (False, True))
     x = 20 * torch.randn(8, 1, 4, 4, generator=torch.Generator().manual_seed(0))
@@ -110,17 +74,6 @@ def test_a_linear_classifier_scores_the_flattened_image_and_its_sigmoid_lies_bet
     torch.testing.assert_close(plain(x)[0], wanted)
     torch.testing.assert_close(squashed(x)[0], 1 / (1 + torch.exp(-wanted)))
     assert torch.equal(plain(x)[1], x.flatten(1))
-
-
-def test_a_run_with_the_sigmoid_trains_through_it() -> None:
-    """∂/∂a of the cross-entropy at sigmoid(a) is (softmax(s) − y) s (1 − s), s the sigmoid."""
-    net = Network(build("linear", (1, 4, 4), 3, 5, sigmoid=True, head_bias=False))
-    x, y = torch.randn(4, 1, 4, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 1])
-    f = net.forward(x, y)
-    (found,) = torch.autograd.grad(F.cross_entropy(f.logits, y), list(net.leaves("all").values()))
-    s = torch.sigmoid(x.flatten(1) @ net.initial.w["head.weight"].T)
-    at_scores = (s.softmax(-1) - F.one_hot(y, 3)) / 4 * s * (1 - s)
-    torch.testing.assert_close(found, at_scores.T @ x.flatten(1))
 
 
 @pytest.mark.parametrize(("padding", "maps"), [("same", (28, 14, 14, 7)), ("pools", (26, 14, 12, 7))])

@@ -30,38 +30,11 @@ def test_torchvision_has_eighty_networks_and_the_page_has_a_row_for_each() -> No
     assert [name for name, _, _ in ROW.findall(PAGE.read_text(encoding="utf-8"))] == list(torchvision_names())
 
 
-@pytest.mark.more
-@pytest.mark.parametrize(
-    ("name", "head"), [("resnet18", "fc"), ("mobilenet_v3_small", "classifier.3"), ("squeezenet1_1", "")]
-)
-def test_the_page_says_what_is_found_about_a_network(name: str, head: str) -> None:
-    line = line_of(name, (32,))
-    rows = {name: (alone, stacked) for name, alone, stacked in ROW.findall(PAGE.read_text(encoding="utf-8"))}
-    assert line.head == head
-    assert rows[name] == (("yes", "yes") if head else ("no", "no"))
-    assert line.trains == bool(head)
-    assert all(not why for _, why in line.laws)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", torchvision_names())
 def test_every_network_is_found_as_the_page_says(name: str) -> None:
     rows = {name: alone for name, alone, _ in ROW.findall(PAGE.read_text(encoding="utf-8"))}
     assert line_of(name).trains == (rows[name] != "no")
-
-
-def test_a_network_has_the_names_and_weights_of_torchvision_s() -> None:
-    import torchvision
-
-    own = plain_module(build("torchvision:resnet18", (3, 32, 32), 7, 0))
-    wanted = torchvision.models.resnet18(num_classes=7)
-    assert type(own) is type(wanted)
-    wanted.load_state_dict(own.state_dict())
-
-
-def test_images_of_one_channel_are_refused() -> None:
-    with pytest.raises(UsageError, match="torchvision:resnet18 is for images 3xHxW"):
-        build("torchvision:resnet18", (1, 8, 8), 10, 0)
 
 
 def test_stochastic_depth_draws_from_the_client_s_stream() -> None:
@@ -98,12 +71,6 @@ def test_onnx_runtime_computes_the_scores_of_the_module(name: str, tmp_path: Pat
         assert torch.allclose(found, scores, rtol=1e-4, atol=1e-5)
 
 
-def test_onnx_without_its_package_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"pip install 'raffed\[onnx\]'"):
-        raffed.export(tmp_path / "run", onnx=tmp_path / "model.onnx")
-
-
 NAME = "shufflenet_v2_x0_5"
 Weights = dict[str, torch.Tensor]
 
@@ -132,18 +99,6 @@ def test_all_weights_but_the_head_s_are_the_file_s(cached: Callable[..., Weights
     found = plain_module(built(pretrained=True)).state_dict()
     for name, value in found.items():
         assert torch.equal(value, (random if name.startswith("fc.") else stored)[name]), name
-
-
-def test_a_network_of_another_width_is_refused(cached: Callable[..., Weights]) -> None:
-    cached("mnasnet0_5")
-    with pytest.raises(UsageError, match="leave out the arguments that change the network"):
-        build("torchvision:mnasnet0_75", (3, 32, 32), 10, 0, pretrained=True)
-
-
-def test_a_missing_file_is_named_with_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    with pytest.raises(UsageError, match=rf"shufflenetv2\S+.pth in {tmp_path}/hub/checkpoints"):
-        built(pretrained=True)
 
 
 def test_a_file_with_another_hash_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
