@@ -47,21 +47,6 @@ def test_images_that_do_not_lie_in_one_piece_or_lack_a_channel_are_the_same_imag
 TABLE = np.linspace(-1, 1, 18).reshape(6, 3)
 
 
-@pytest.mark.parametrize(
-    ("given", "stored"),
-    [
-        (TABLE, np.float32),
-        (TABLE > 0, np.float32),
-        (np.arange(24, dtype=np.uint32).reshape(6, 2, 2), np.int64),
-        (X, np.uint8),
-    ],
-)
-def test_inputs_are_stored_as_pixels_floats_or_numbers_of_words(given: np.ndarray, stored: type) -> None:
-    found = made(x=given, x_test=given[:2]).x
-    assert found.dtype == stored
-    np.testing.assert_array_equal(found, given.astype(stored))
-
-
 def test_the_number_of_classes_is_that_of_the_names_or_else_of_the_labels() -> None:
     assert Dataset(TABLE, Y).num_classes == 3
     assert Dataset(TABLE, Y, TABLE, Y + 2).num_classes == 5

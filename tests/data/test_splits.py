@@ -1,6 +1,4 @@
-"""Split texts have one canonical spelling, own splits are like others, and a partition gives the same
-images as file.
-"""
+"""Split texts have one canonical spelling, and a partition gives the same images as a file."""
 
 from __future__ import annotations
 
@@ -85,6 +83,7 @@ NAMES = (
 )
 
 
+@pytest.mark.more
 @settings(deadline=None)
 @given(st.text(max_size=30) | st.from_regex(NAMES + r"[:\dc.e-]*(:outer|:n\d)*", fullmatch=True))
 def test_any_text_is_a_split_that_reads_back_or_a_usage_error(text: str) -> None:

@@ -20,12 +20,6 @@ X = np.arange(60, dtype=np.float32).reshape(20, 3)
 Y = np.arange(20) % 2
 
 
-def test_an_npz_file_without_a_test_set_gives_a_fifth_of_each_class(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", images=X, kinds=Y)
-    found = import_npz(tmp_path / "a.npz", x="images", y="kinds")
-    assert np.bincount(found.y_test).tolist() == [2, 2]
-
-
 def test_a_fault_of_an_npz_file_is_named_and_no_pickle_is_carried_out(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     path.write_bytes(b"PK nonsense")
@@ -146,9 +140,3 @@ def test_other_texts_and_samples_of_different_lengths_are_refused(tmp_path: Path
     write(tmp_path, "train", {"u": ([[1.0], [1.0, 2.0]], [0, 1])})
     with pytest.raises(UsageError, match="different lengths"):
         import_reference(f"leaf:{tmp_path}")
-
-
-def test_without_a_test_part_one_is_drawn(tmp_path: Path) -> None:
-    write(tmp_path, "all_data", {"u": ([[float(i)] for i in range(20)], [0, 1] * 10)})
-    found = import_reference(f"leaf:{tmp_path}?test=0.3")
-    assert (len(found.y), len(found.y_test)) == (14, 6)

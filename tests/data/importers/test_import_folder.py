@@ -155,15 +155,6 @@ def test_a_test_folder_has_any_spelling(tmp_path: Path, parts: tuple[str, str], 
         assert found.facts.notes == ()
 
 
-def test_clients_and_classes_may_have_names_that_parts_have(tmp_path: Path) -> None:
-    people = import_folder(folder(tmp_path / "people", *of_parts("Dev", "Val")), test=0.0)
-    assert people.client_names == ("Dev", "Val")
-    vehicles = import_folder(folder(tmp_path / "vehicles", "bus/a.png", "train/a.png"), test=0.0)
-    assert vehicles.class_names == ("bus", "train")
-    alone = import_folder(folder(tmp_path / "alone", *of_parts("train")))
-    assert (alone.clients, len(alone.x_test)) == (None, 2)
-
-
 AMBIGUOUS = {
     "two test folders": (
         of_parts("train", "Test", "testing"),
