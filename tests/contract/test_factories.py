@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import inspect
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
+from raffed.tune_spaces import load_space, points, values
 
 import raffed
 from raffed.config.source import described
@@ -77,3 +79,35 @@ def test_a_run_that_diverges_names_them() -> None:
     wild = {**config.as_dict(), "args": {"mu1": 1e6}, "local": {**config.as_dict()["local"], "lr": 10.0}}
     with pytest.raises(NumericsError, match=r"FedMR's own coefficients: mu1 = 1e\+06, mu2 = 0\.1"):
         raffed.run(raffed.RunConfig.from_dict(wild))
+
+
+# Every method can be tuned: it has a search space, and the space speaks the language of its factory.
+
+FOLDER = Path(__file__).parents[2] / "tune_spaces"
+
+
+@over_methods
+def test_every_method_has_a_space_whose_every_point_its_factory_takes(name: str) -> None:
+    space = load_space(name)
+    every = points(space)
+    assert len(every) >= 1
+    assert set(space) <= set(inspect.signature(METHODS[name].load()).parameters)
+    for point in every:
+        build_method(name, point)
+
+
+@over_methods
+def test_a_space_says_where_its_values_come_from_and_tries_each_once(name: str) -> None:
+    text = (FOLDER / f"{name}.py").read_text()
+    assert text.startswith('"""')
+    space = load_space(name)
+    for keyword in space:
+        assert len(values(space, keyword)) == len(set(map(repr, values(space, keyword)))) >= 2
+
+
+def test_a_missing_space_names_the_file_to_write() -> None:
+    with pytest.raises(
+        UsageError,
+        match=r"--grid .*, or write tune_spaces/fednew\.py with SPACE = \{keyword: \[values\]\} and",
+    ):
+        load_space("fednew")
