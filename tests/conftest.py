@@ -23,13 +23,8 @@ START_RAY = tuple(
     f"tests/{place}"
     for place in (
         "reliability/",
-        "cli/test_cli_ray.py",
         "cluster/test_nodes.py",
-        "devices/test_actors_elsewhere.py",
         "runtime/ray/",
-        "runtime/test_observed.py",
-        "runtime/test_run_in_stages.py",
-        "runtime/test_validation_rows.py",
         "search/test_resume.py",
         "search/test_trial.py",
         "search/test_tune.py",

@@ -60,10 +60,6 @@ NOT_RUN = {
     ("docs/authors_code.md", "raffed "): CHECKOUT,
     ("docs/portable.md", "apt-get"): ENVIRONMENT,
     ("docs/portable.md", "python -m pytest"): "it is a part of the suite",
-    (
-        "docs/portable.md",
-        "python -m tests.runtime.portable_proof",
-    ): "the slow test before it runs this script",
     ("", "raffed submit"): CLUSTER,
     ("", "ray "): CLUSTER,
     ("", "export RAY_AUTH_MODE"): CLUSTER,

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -64,16 +63,6 @@ class Plain(Serving):
 
 
 @ray.remote
-class SlowActor(Plain):
-    """Answers late in every other round."""
-
-    def train(self, broadcast: Any, share: Any) -> Any:
-        answer = super().train(broadcast, share)
-        time.sleep(1.0 if broadcast.round % 2 == self.number else 0.0)
-        return answer
-
-
-@ray.remote
 class FarActor(Plain):
     """Says that it is on another node, and dies once, in the second round, if it is number 1."""
 
@@ -115,16 +104,6 @@ class HungryActor(Plain):
 
 
 @ray.remote
-class CrampedActor(Plain):
-    """Actor 0 runs out of memory while it loads."""
-
-    def ready(self) -> dict[str, Any]:
-        if self.number == 0:
-            raise MemoryError("no room for the data")
-        return super().ready()
-
-
-@ray.remote
 class BrokenActor(Plain):
     """Actor 1 cannot start; every start of it leaves a line."""
 
@@ -132,33 +111,5 @@ class BrokenActor(Plain):
         if number == 1:
             with (Path(vaults).parents[1] / "starts").open("a") as starts:
                 starts.write("1\n")
-            try:
-                raise KeyError("driver")
-            except KeyError as error:
-                raise RuntimeError("Found no NVIDIA driver here.\nCheck that\n  you have one.") from error
+            raise RuntimeError("Found no NVIDIA driver here.\nCheck that\n  you have one.")
         super().__init__(setup, vaults, home, number)
-
-
-@ray.remote
-class BrokenDriver:
-    """Lacks a package where it is to run."""
-
-    def __init__(self, *_: Any) -> None:
-        raise ModuleNotFoundError("No module named 'raffed'")
-
-    def rounds(self, *_: Any) -> Any:
-        yield
-
-
-@ray.remote
-class JudgedActor(Plain):
-    """Actor 0 dies, once, when it scores the second round's model: the third round's training was asked
-    of it as well.
-    """
-
-    def evaluate(self, broadcast: Any, chunks: range) -> Any:
-        died = Path(self.host.store.folder).with_name("died")
-        if self.number == 0 and broadcast.round == 2 and not died.exists():
-            died.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().evaluate(broadcast, chunks)

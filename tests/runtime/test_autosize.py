@@ -6,15 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from raffed import Data, Federation, Local, Model, Numerics, RunConfig, Runtime
-from raffed.core.aggregation.uploads import PartialSum
-from raffed.core.kernels import convolution
-from raffed.core.messages import Broadcast
-from raffed.runtime.api import ActorShare
-from raffed.runtime.autosize import Choice, Probe, choose, measure, measure_all, repeats
-from raffed.runtime.reports import Report
+from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed.runtime.autosize import Choice, Probe, choose, measure, repeats
 from raffed.runtime.setup import Setup, prepare_run
-from raffed.runtime.worker import ClientWorker
 
 TINY = RunConfig(
     data=Data("digits", "iid:40", local_test=0.0),
@@ -43,33 +37,12 @@ def test_the_probe_measures_one_by_one_and_stacks_up_to_the_participants_and_cha
 
 
 @pytest.mark.parametrize(
-    "error", [MemoryError(), RuntimeError("CUDA out of memory. Tried to allocate 4 GiB")]
-)
-def test_the_probe_stops_at_the_stack_for_which_there_is_no_memory(
-    setup: Setup, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
-    train = ClientWorker.train
-
-    def full(
-        worker: ClientWorker, broadcast: Broadcast, order: ActorShare
-    ) -> tuple[PartialSum, list[Report]]:
-        if worker.setup.config.numerics.cohort > 8:
-            raise error
-        return train(worker, broadcast, order)
-
-    monkeypatch.setattr(ClientWorker, "train", full)
-    assert list(measure(setup).seconds) == [1, 8]
-
-
-@pytest.mark.parametrize(
     ("seconds", "execution", "cohort"),
     [
         ({1: 1e-3}, "serial", 0),  # 120 clients of 3 steps: 0.4 s, Ray's start alone is longer
         ({1: 1.0}, "ray", 0),  # 360 s against 12 + 180
-        ({1: 1e-3, 8: 5e-4, 32: 2e-4}, "serial", 32),
         ({1: 1.0, 8: 0.9}, "ray", 0),  # a tenth is noise: the reference execution is kept
         ({1: 1.0, 8: 0.5}, "ray", 8),  # 5 stacks on 2 actors, 3 in turn: 12 + 180 · 3/5 = 120 s
-        ({1: 1.0, 32: 0.7}, "ray", 32),  # 2 stacks on 2 actors: 12 + 252/2 = 138 s against 192
     ],
 )
 def test_what_ends_first_is_chosen(
@@ -82,15 +55,10 @@ def test_what_ends_first_is_chosen(
 @pytest.mark.parametrize(
     ("runtime", "choice", "options"),
     [
-        ({}, Choice("serial", 32, 1, 1.0, ""), "--execution serial --cohort 32"),
         ({}, Choice("ray", 0, 5, 1.0, ""), "--execution ray --actors 5"),
         ({"clients_per_actor": 10}, Choice("ray", 0, 5, 1.0, ""), "--execution ray"),
         # All digits, or the option would name another share
-        (
-            {"gpu_fraction": 1 / 3},
-            Choice("ray", 0, 8, 1.0, ""),
-            f"--execution ray --gpu-fraction {1 / 3}",
-        ),
+        ({"gpu_fraction": 1 / 3}, Choice("ray", 0, 8, 1.0, ""), f"--execution ray --gpu-fraction {1 / 3}"),
         (
             {},
             Choice("serial", 8, 1, 1.0, "", "compiled"),
@@ -103,13 +71,3 @@ def test_the_advice_is_the_options_that_follow_it(
 ) -> None:
     config = replace(TINY, runtime=replace(TINY.runtime, **runtime))  # type: ignore[arg-type]
     assert repeats(config, choice) == options
-
-
-CONVOLVING = replace(TINY, model=Model("resnet8"), runtime=Runtime(execution="serial", actors=1))
-
-
-@pytest.mark.skipif(not convolution.built, reason="raffed was installed without a C compiler")
-def test_a_probe_also_measures_compiled_convolutions_where_a_run_could_have_them() -> None:
-    compiled = replace(CONVOLVING, numerics=Numerics(convolutions="compiled"))
-    measured = [[probe.convolutions for probe in measure_all(prepare_run(c))] for c in (CONVOLVING, compiled)]
-    assert measured == [["torch", "compiled"], ["compiled"]]

@@ -5,7 +5,6 @@ each are its own.
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 import torch
 
 import raffed
-from raffed.errors import RaffedError, UsageError
+from raffed.errors import RaffedError
 from raffed.results.runfile import read_run
 from tests.runtime.conftest import small
 
@@ -80,48 +79,13 @@ def test_what_the_caller_has_set_for_its_thread_changes_no_bit(
         assert hashes() == alone["fedmr"]
 
 
-@contextlib.contextmanager
-def double() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(torch.float32)
-
-
 def test_one_that_comes_while_the_run_goes_on_ends_it_and_resume_gives_its_bits(
     tmp_path: Path, alone: dict[str, dict[str, str]]
 ) -> None:
-    with double():
-        torch.set_default_dtype(torch.float32)
+    try:
         with pytest.raises(RaffedError, match=r"became torch\.float64 during the run"):
             hashes(out=tmp_path / "run", watch=lambda event: torch.set_default_dtype(torch.float64))
+    finally:
+        torch.set_default_dtype(torch.float32)
     assert read_run(tmp_path / "run")["state"] == "failed"
     assert raffed.resume(tmp_path / "run").hashes == alone["fedmr"]
-
-
-def test_a_relative_folder_stays_where_it_was_when_the_process_goes_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path)
-    result = raffed.run(small("fedmr", 2), "run", watch=lambda event: os.chdir(tmp_path / "elsewhere"))
-    assert result.folder == Path("run")
-    assert (tmp_path / "run" / "run.json").exists()
-    assert not list((tmp_path / "elsewhere").iterdir())
-
-
-def test_two_runs_at_once_in_one_folder_are_one_run_and_one_refusal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("raffed.results.lock.PATIENCE", 0.2)
-    refused: list[str] = []
-
-    def second(event: Any) -> None:
-        with pytest.raises(UsageError) as error:
-            hashes(out=tmp_path / "run")
-        refused.append(str(error.value))
-
-    assert hashes(out=tmp_path / "run", watch=second)
-    assert len(refused) == 2
-    assert all(str(tmp_path / "run") in text for text in refused)

@@ -36,18 +36,6 @@ def test_a_run_has_the_same_bits_again_and_others_than_with_torchs_convolutions(
     assert hashes(replace(OWN, numerics=Numerics())) != first
 
 
-@needs_kernel
-@pytest.mark.slow
-@pytest.mark.usefixtures("ray_here")
-@pytest.mark.parametrize("cohort", [0, 2])
-def test_client_actors_compute_the_bits_of_one_process(cohort: int) -> None:
-    """Four of eight clients on two actors, one by one and in stacks of two."""
-    numerics = Numerics(convolutions="compiled", cohort=cohort)
-    serial = replace(OWN, method="scamap", federation=Federation(2, participation=0.5), numerics=numerics)
-    ray = replace(serial, runtime=Runtime(execution="ray", actors=2))
-    assert hashes(ray) == hashes(serial)
-
-
 def test_without_the_kernel_the_run_is_refused_before_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(convolution, "built", False)
     with pytest.raises(UsageError, match=r"this machine does not have raffed's kernel.*or use 'torch'"):

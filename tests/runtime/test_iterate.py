@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from pathlib import Path
 
-import pytest
-
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
-from raffed.errors import UnknownNameError
 from raffed.results.runfile import read_run
 from raffed.runs.events import RoundEvent
 from raffed.runs.result import RunResult
@@ -47,8 +44,3 @@ def test_leaving_the_loop_stops_the_run_and_resume_ends_in_the_same_bits(tmp_pat
     rounds.close()
     assert read_run(tmp_path / "a")["state"] == "stopped"
     assert raffed.resume(tmp_path / "a").hashes == raffed.run(CONFIG).hashes
-
-
-def test_an_unknown_name_is_refused_before_the_first_round_is_asked_for() -> None:
-    with pytest.raises(UnknownNameError, match="nosuch"):
-        raffed.iterate(RunConfig(method="nosuch"))

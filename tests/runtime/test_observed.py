@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 import raffed
-from raffed.errors import UsageError
 from raffed.results.runfile import read_run
 from raffed.runs.events import RoundEvent
-from raffed.trackers import MLflow, Sink, TensorBoard, WeightsAndBiases, tracked_id
+from raffed.trackers import MLflow, TensorBoard, tracked_id
 from tests.runtime.conftest import small, together
 
 
@@ -76,12 +73,3 @@ def test_a_run_goes_on_in_a_tracker_only_where_it_lies(
     others = {tracked_id("run-1", tmp_path / "theirs"), tracked_id("run-2", Path("mine"))}
     assert len({here, *others}) == 3
     assert tracked_id("../' OR '1'='1", Path("mine")).isalnum()
-
-
-@pytest.mark.parametrize("sink", [TensorBoard, partial(MLflow, "sqlite://"), partial(WeightsAndBiases, "p")])
-def test_a_sink_that_is_not_installed_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sink: Callable[[Path], Sink]
-) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"pip install 'raffed\[(tensorboard|mlflow|wandb)\]'"):
-        sink(tmp_path)

@@ -9,7 +9,6 @@ import os
 import platform
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,25 +25,10 @@ from raffed.errors import (
 )
 from raffed.results.runfile import read_run
 from raffed.runs.checkpoint import checkpoints
-from raffed.runs.federation import conduct
-from raffed.runs.folder import RunFolder
 from raffed.runtime.serial import SerialBackend
-from raffed.runtime.setup import prepare_run
+from tests.cli.conftest import contents
 from tests.params import one_in
 from tests.runtime.conftest import small
-
-
-class Unplaced(SerialBackend):
-    """Its actors cannot be placed."""
-
-    closed = False
-
-    def placement(self) -> dict[str, Any]:
-        raise ActorsLostError("no actor came up: the test's doing")
-
-    def close(self) -> None:
-        self.closed = True
-        super().close()
 
 
 @pytest.fixture
@@ -56,14 +40,20 @@ def stopped(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_run_whose_actors_never_come_up_has_failed_and_its_runtime_is_closed(tmp_path: Path) -> None:
-    path, setup = tmp_path / "run", prepare_run(small())
-    runtime = Unplaced(setup, path / "vaults")
+def test_a_run_whose_actors_never_come_up_has_failed_and_its_runtime_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*given: object) -> None:
+        raise ActorsLostError("no actor came up: the test's doing")
+
+    closed = list[object]()
+    monkeypatch.setattr(SerialBackend, "placement", lost)
+    monkeypatch.setattr(SerialBackend, "close", lambda self: closed.append(self))
     with pytest.raises(ActorsLostError, match="the test's doing"):
-        list(conduct(setup, path, False, runtime, lambda: False))
-    about = read_run(path)
+        raffed.run(small(), tmp_path / "run")
+    about = read_run(tmp_path / "run")
     assert (about["state"], about["error"]) == ("failed", "no actor came up: the test's doing")
-    assert runtime.closed
+    assert len(closed) == 1
 
 
 def flipped(path: Path) -> None:
@@ -91,10 +81,8 @@ VAULT, PART = f"{LAST}/vaults/*@000003.safetensors", "metrics/part-000003-000003
         3,
         [
             (VAULT, flipped),
-            (VAULT, truncated),
             (VAULT, Path.unlink),
             (PART, truncated),
-            (PART, Path.unlink),
             (f"{LAST}/state.json", truncated),
             (f"{LAST}/server.safetensors", flipped),
         ],
@@ -108,10 +96,6 @@ def test_behind_a_damaged_file_a_run_goes_on_from_the_checkpoint_before_to_the_s
     assert raffed.resume(stopped).hashes == raffed.run(small()).hashes
     assert "Going on from the checkpoint before it" in caplog.text
     assert ("round 3" in caplog.text) or (damaged.name in caplog.text)
-
-
-def contents(run: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(run)): path.read_bytes() for path in run.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize(
@@ -150,31 +134,27 @@ def test_a_run_that_loses_a_part_while_it_works_is_not_sealed(tmp_path: Path) ->
     assert (read_run(tmp_path / "run")["state"], read_run(tmp_path / "run").get("hashes")) == ("failed", None)
 
 
-class Full:
-    """A disk that is full once `left` bytes were written to vaults, servers and checkpoints."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, left: int) -> None:
-        self.left, self._write = left, Path.write_bytes
-        monkeypatch.setattr(Path, "write_bytes", lambda path, data: self(path, data))
-
-    def __call__(self, path: Path, data: bytes) -> int:
-        self.left -= len(data)
-        if self.left < 0:
-            self._write(path, data[: len(data) // 2])
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return self._write(path, data)
-
-
 @pytest.mark.usefixtures("real_disk")
 @pytest.mark.parametrize("share", one_in(3, [0.05, 0.5, 0.7, 0.95]))
 def test_once_a_full_disk_has_room_the_run_goes_on_to_the_same_bits(
     share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = tmp_path / "run"
+    """A file of vaults, servers and checkpoints is written half, and the disk is full."""
+    run, sizes, write = tmp_path / "run", list[int](), Path.write_bytes
+
+    def written(path: Path, data: bytes) -> int:
+        sizes.append(len(data))
+        if sum(sizes) <= room:
+            return write(path, data)
+        write(path, data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     with monkeypatch.context() as patched:
-        disk = Full(patched, 10**9)
+        patched.setattr(Path, "write_bytes", written)
+        room = 10**9
         whole = raffed.run(small(), tmp_path / "whole").hashes
-        disk.left = int(share * (10**9 - disk.left))
+        room = int(share * sum(sizes))
+        sizes.clear()
         told = rf"no space left at .*; free some space, then `raffed resume {run}` continues the run$"
         with pytest.raises(DiskFullError, match=told):
             raffed.run(small(), run)
@@ -182,23 +162,6 @@ def test_once_a_full_disk_has_room_the_run_goes_on_to_the_same_bits(
     assert read_run(run)["state"] == "failed"
     assert str(read_run(run)["error"]).startswith("there is no space left")
     assert raffed.resume(run).hashes == whole
-
-
-def test_an_error_while_rounds_are_rescued_does_not_take_the_place_of_the_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fails(*given: object) -> None:
-        raise PermissionError("the second")
-
-    def train(*given: object) -> None:
-        raise ArithmeticError("the first")
-
-    monkeypatch.setattr(SerialBackend, "train", train)
-    monkeypatch.setattr(RunFolder, "rescue", fails)
-    monkeypatch.setattr(RunFolder, "end", fails)
-    with pytest.raises(ArithmeticError, match="the first"):
-        raffed.run(small(), tmp_path / "run")
-    assert caplog.text.count("the second") == 2
 
 
 @pytest.mark.usefixtures("real_disk")
@@ -241,28 +204,6 @@ def test_everything_in_a_checkpoint_is_on_the_disk_before_it_takes_its_name(
     assert all((made.st_dev, made.st_ino) in synced for made in (final, folder))
 
 
-Change = Callable[[Path], None]
-
-
-def renamed(path: Path) -> None:
-    path.rename(path.with_name("moved"))
-
-
-def run_in(path: Path, change: Change, method: str = "map") -> FolderLostError:
-    """What a run raises under whose folder something changes after its first round."""
-    config = small(method, 3)
-    config = replace(config, runtime=replace(config.runtime, checkpoint_every=1))
-
-    def watch(event: Any) -> None:
-        if event.round == 1:
-            change(path)
-
-    with pytest.raises(FolderLostError) as told:
-        raffed.run(config, path, watch=watch)
-    assert not isinstance(told.value, UsageError)  # exit code 1: work was done
-    return told.value
-
-
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.EIO])
 def test_a_folder_that_can_no_longer_be_written_is_told_with_its_remedy(
     code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -270,7 +211,11 @@ def test_a_folder_that_can_no_longer_be_written_is_told_with_its_remedy(
     def refused(source: Any, target: Any) -> None:
         raise OSError(code, os.strerror(code), str(target))
 
-    with monkeypatch.context() as patched:
-        error = str(run_in(tmp_path / "run", lambda path: patched.setattr(os, "replace", refused)))
-    assert os.strerror(code) in error
-    assert f"`raffed resume {tmp_path}/run` continues the run" in error
+    remedy = rf"{os.strerror(code)}.*`raffed resume {tmp_path}/run` continues the run"
+    with pytest.raises(FolderLostError, match=remedy) as told:
+        raffed.run(
+            small("map", 3, checkpoint_every=1),
+            tmp_path / "run",
+            watch=lambda event: monkeypatch.setattr(os, "replace", refused),
+        )
+    assert not isinstance(told.value, UsageError)  # exit code 1: work was done

@@ -19,7 +19,7 @@ from raffed.runtime.client_data import ClientDataCache
 from raffed.runtime.network_setup import make_network, make_spec
 from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import Setup, prepare_run
-from tests.runtime.conftest import on, small
+from tests.runtime.conftest import small
 
 SPLIT = "stages:4:3:3:if4"
 
@@ -107,11 +107,3 @@ def test_a_resumed_run_gives_the_hashes_of_a_whole_one_in_stages(order: str, tmp
     config, seen = replace(staged(order), method="map"), list[object]()
     raffed.run(config, tmp_path / "stopped", watch=seen.append, stop=lambda: len(seen) == 3)
     assert raffed.resume(tmp_path / "stopped").hashes == raffed.run(config).hashes
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("ray_here")
-@pytest.mark.parametrize("order", ["inner", "outer"])
-def test_ray_gives_the_serial_hashes_in_stages(order: str) -> None:
-    config = replace(staged(order), method="map")
-    assert raffed.run(on(config, execution="ray", actors=2)).hashes == raffed.run(config).hashes

@@ -10,14 +10,10 @@ import pytest
 from raffed.errors import UsageError
 from raffed.runtime.ray import nodes
 from raffed.runtime.ray.nodes import (
-    CodeVersions,
     check_same,
     code_versions,
-    difference,
     hash_of,
 )
-
-HERE = CodeVersions("a" * 64, "2.11.0", "2.4.6")
 
 
 def test_the_hash_follows_contents_and_names_of_modules_of_the_package_in_use(tmp_path: Path) -> None:
@@ -38,22 +34,6 @@ def test_the_hash_follows_contents_and_names_of_modules_of_the_package_in_use(tm
     (package / "core/more.py").touch()
     found.append(hash_of(package))
     assert len(set(found)) == 4
-
-
-@pytest.mark.parametrize(
-    ("there", "words"),
-    [
-        (HERE, None),
-        (HERE._replace(torch="2.10.1"), "torch is 2.10.1 there and 2.11.0 here"),
-        (
-            HERE._replace(raffed="b" * 64, numpy="2.3.0"),
-            f"the hash of raffed's files is {'b' * 12} there and {'a' * 12} here, "
-            "NumPy is 2.3.0 there and 2.4.6 here",
-        ),
-    ],
-)
-def test_a_difference_says_what_is_where(there: CodeVersions, words: str | None) -> None:
-    assert difference(there, HERE) == words
 
 
 def test_other_code_is_refused_and_the_same_is_not() -> None:

@@ -38,10 +38,8 @@ def spans(run: Path) -> list[tuple[int, int]]:
         3,
         [
             ("versions", "torch", "1.0"),
-            ("versions", "python", "3.9.1"),
             ("versions", "raffed", "0.0.1"),
             ("hardware", "vectors", "AVX9"),
-            ("hardware", "machine", "pdp11"),
         ],
     ),
 )

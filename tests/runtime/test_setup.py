@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raffed import Data, Federation, Model, RunConfig, Runtime
+from raffed import Data, Federation, Model, RunConfig
 from raffed.errors import UsageError
 from raffed.runs.federation import warn
 from raffed.runtime.network_setup import make_spec
@@ -21,31 +21,20 @@ from tests.runtime.conftest import small
 
 @pytest.mark.parametrize(
     ("share", "clients", "count"),
-    [(0.29, 100, 29), (0.2, 100, 20), (0.01, 3550, 36), (0.001, 100, 1), (1.0, 7, 7)],
+    [(0.29, 100, 29), (0.01, 3550, 36), (0.001, 100, 1), (1.0, 7, 7)],
 )
 def test_a_share_of_the_clients_is_rounded_not_cut(share: float, clients: int, count: int) -> None:
     """docs/papers/map.md §E1: int(0.29 · 100) = 28."""
     assert Federation(participation=share).participants(clients) == count
 
 
-@pytest.mark.parametrize(
-    ("share", "rounds", "visits"), [(0.2, 150, 30), (1.0, 10, 10), (0.29, 100, 29), (0.1, 4, 1)]
-)
+@pytest.mark.parametrize(("share", "rounds", "visits"), [(0.2, 150, 30), (0.29, 100, 29), (0.1, 4, 1)])
 def test_a_client_is_expected_in_its_share_of_the_rounds_at_least_once(
     share: float, rounds: int, visits: int
 ) -> None:
     """docs/papers/map.md §2.1: max(int(Q·T), 1), 30 in MAP's tables, 10 in its Fig. 8."""
     setup = prepare_run(RunConfig(data=Data(split="iid:100"), federation=Federation(rounds, share)))
     assert make_spec(setup.data, 5).expected_visits == visits
-
-
-@pytest.mark.parametrize(
-    ("split", "rounds_per_cycle"), [("stages:4:3:3:if4", 3), ("stages:4:3:3:if4:outer", 1), ("iid:4", 1)]
-)
-def test_stages_in_inner_order_take_turns_and_others_do_not(split: str, rounds_per_cycle: int) -> None:
-    """docs/papers/gldp.md §3: a round of the paper is M exchanges."""
-    config = RunConfig(data=Data(split=split), federation=Federation(6))
-    assert make_spec(prepare_run(config).data, 5).rounds_per_cycle == rounds_per_cycle
 
 
 def test_without_a_test_set_of_its_own_a_global_model_is_scored_on_all_local_test_parts() -> None:
@@ -60,7 +49,6 @@ def test_without_a_test_set_of_its_own_a_global_model_is_scored_on_all_local_tes
     pool, rows = without.data.scored_rows["test"]
     assert pool == "train"
     np.testing.assert_array_equal(np.sort(rows), np.sort(np.concatenate(setup.partition.test)))
-    assert not set(rows.tolist()) & {int(i) for part in setup.partition.train for i in part}
     images, labels = without.data.test_set()
     np.testing.assert_array_equal(labels, setup.dataset.y[rows])
     assert len(images) == len(labels) > 100
@@ -68,28 +56,18 @@ def test_without_a_test_set_of_its_own_a_global_model_is_scored_on_all_local_tes
 
 def test_what_the_method_requires_is_added_to_what_the_run_gives() -> None:
     config = RunConfig("fedetf", {"scale": 2.0}, model=Model("mlp", {"hidden": [16], "features": "l2"}))
-    assert network_of(config).args == {
-        "hidden": [16],
-        "feature_layer": True,
-        "features": "l2",
-        "feature_scale": 2.0,
-        "learn_scale": True,
-        "head_init": "etf",
-        "head_bias": False,
-    }
-
-
-BODY_APART = "trains the body of the network apart, and linear has no weights"
+    added = {"feature_layer": True, "feature_scale": 2.0, "learn_scale": True}
+    head = {"head_init": "etf", "head_bias": False}
+    assert network_of(config).args == {"hidden": [16], "features": "l2", **added, **head}
 
 
 @pytest.mark.parametrize(
     ("method", "model", "said"),
     [
         ("fedetf", Model("mlp", {"features": "raw"}), "features = l2, and model.args has features = raw"),
-        ("fedetf", Model("mlp", {"head_bias": True}), "head_bias = false, and model.args has head_bias ="),
         ("fedetf", Model("tests.models.own_nets:OwnFeatures"), "of this name itself; rename that one"),
         ("fedgela", Model("mlp", {"hidden": [8]}), "8 is below 10; use a network with wider features"),
-        *((name, Model("linear"), BODY_APART) for name in ("fedrep", "fedbabu", "mpfedcon", "pfedfda")),
+        *((name, Model("linear"), "linear has no weights") for name in ("fedrep", "mpfedcon", "pfedfda")),
     ],
 )
 def test_a_network_that_the_method_cannot_have_is_refused_before_work_starts(
@@ -99,41 +77,28 @@ def test_a_network_that_the_method_cannot_have_is_refused_before_work_starts(
         prepare_run(replace(small(method), model=model))
 
 
-SIMPLE, NORMALISED = Model("mlp", {"hidden": [4]}), Model("resnet8")
-
-
-def told(log: pytest.LogCaptureFixture, resumed: bool = False, **given: Any) -> str:
-    base = RunConfig(
-        data=Data("digits", "p5c2"),
-        model=SIMPLE,
-        federation=Federation(1),
-        runtime=Runtime(execution="serial"),
-    )
-    with log.at_level("WARNING", logger="raffed"):
-        warn(prepare_run(replace(base, **given)), resumed=resumed)
-    return log.text
+SIMPLE = Model("mlp", {"hidden": [4]})
 
 
 @pytest.mark.parametrize(
-    ("method", "model", "args", "warned"),
+    ("method", "model", "args", "resumed", "warned"),
     [
-        ("fedmr", SIMPLE, {}, True),
-        ("fedmr", SIMPLE, {"share": 0.5}, True),
-        ("fedmr", NORMALISED, {}, False),
-        ("fedmr", Model("resnet18_gn"), {}, False),
-        ("fedmr", SIMPLE, {"prototype_from": "global"}, False),
-        ("fedmr", SIMPLE, {"inter_space": "l2"}, False),
-        ("fedmr", SIMPLE, {"mu2": 0.0}, False),
-        ("fedavg", SIMPLE, {}, False),
+        ("fedmr", SIMPLE, {}, False, True),
+        ("fedmr", SIMPLE, {}, True, False),
+        ("fedmr", Model("resnet8"), {}, False, False),
+        ("fedmr", SIMPLE, {"prototype_from": "global"}, False, False),
+        ("fedmr", SIMPLE, {"mu2": 0.0}, False, False),
+        ("fedavg", SIMPLE, {}, False, False),
     ],
 )
-def test_fedmr_s_local_prototypes_in_a_network_without_normalisation_are_warned_of(
-    method: str, model: Model, args: dict[str, Any], warned: bool, caplog: pytest.LogCaptureFixture
+def test_fedmr_s_local_prototypes_in_a_network_without_normalisation_are_warned_of_once(
+    method: str,
+    model: Model,
+    args: dict[str, Any],
+    resumed: bool,
+    warned: bool,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    found = told(caplog, method=method, model=model, args=args)
-    assert found.count("can destroy training in a network without normalisation") == warned
-    assert ("use prototype_from = global, or a network with BatchNorm" in found) == warned
-
-
-def test_a_resumed_run_is_not_warned_again(caplog: pytest.LogCaptureFixture) -> None:
-    assert "without normalisation" not in told(caplog, resumed=True, method="fedmr")
+    config = replace(small(method), model=model, args=args, data=Data("digits", "p5c2"))
+    warn(prepare_run(config), resumed=resumed)
+    assert caplog.text.count("can destroy training in a network without normalisation") == warned

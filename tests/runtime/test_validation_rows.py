@@ -9,9 +9,9 @@ import pytest
 
 import raffed
 from raffed.data.partition_file import Partition
-from raffed.results.writer import read_metrics, rows_sha256
+from raffed.results.writer import read_metrics
 from raffed.runs.events import RoundEvent
-from tests.runtime.conftest import on, small
+from tests.runtime.conftest import small
 
 CONFIG = replace(small("map", rounds=3), data=raffed.Data(local_test=0.2, validation=0.2))
 
@@ -38,14 +38,3 @@ def test_each_round_has_its_participants_their_mean_and_the_global_model_on_ever
     assert set(val[val["model"] == "global"]["n"]) == {sum(len(own) for own in partition.val)}
     trained = rows[(rows["model"] == "local") & (rows["split"] == "train")]
     assert trained["n"].tolist() == [len(partition.train[int(client)]) for client in trained["client"]]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("ray_here")
-def test_ray_gives_the_serial_rows_of_the_validation_part(tmp_path: Path) -> None:
-    raffed.run(CONFIG, tmp_path / "serial")
-    raffed.run(on(CONFIG, execution="ray", actors=2), tmp_path / "ray")
-    serial, ray = (read_metrics(tmp_path / one) for one in ("serial", "ray"))
-    assert rows_sha256(ray) == rows_sha256(serial)
-    val = serial.to_pandas()
-    assert (val["split"] == "val").sum() == 3 * (5 + 1 + 2)

@@ -13,28 +13,23 @@ from raffed.errors import NumericsError
 from raffed.runtime.ray import serving
 
 
-class StubbornError(Exception):
-    """Cannot be sent."""
-
-    def __reduce__(self) -> Any:
-        raise TypeError("stays here")
-
-
-class ParticularError(Exception):
-    """Can be packed but not unpacked, because its arguments are not those of its __init__."""
-
-    def __init__(self, what: str, where: str) -> None:
-        super().__init__(f"{what} in {where}")
-
-
 def no_folder() -> Path:
     raise OSError("no folder for a socket")
 
 
+def a_secret() -> Any:
+    """A private record, which must never be sent. Its class is made here, because it needs torch."""
+    from raffed.core.messages import Private
+    from raffed.core.params import Params
+
+    class Secret(Private):
+        w: Params
+
+    return Secret(Params({}))
+
+
 class Echo(serving.Serving):
-    def __init__(self, sockets: str | None = None, room: bool = True) -> None:
-        if sockets is not None:
-            os.environ["RAY_TMPDIR"] = sockets
+    def __init__(self, room: bool = True) -> None:
         if not room:
             serving.socket_folder = no_folder
 
@@ -45,19 +40,10 @@ class Echo(serving.Serving):
         return os.getpid()
 
     def secret(self) -> Any:
-        from raffed.core.params import Params
-        from tests.runtime.ray.private_record import Secret
-
-        return Secret(Params({}))
+        return a_secret()
 
     def diverge(self) -> None:
         raise NumericsError("the loss is nan")
-
-    def object(self) -> None:
-        raise StubbornError("no")
-
-    def complain(self) -> None:
-        raise ParticularError("a knot", "the loss")
 
     def nap(self) -> None:
         time.sleep(30)

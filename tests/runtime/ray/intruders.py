@@ -1,12 +1,17 @@
-"""Programs that try to enter an own Ray: through its ports, its sockets and the files of its processes."""
+"""Where an own Ray listens, and programs that try to enter it: through its ports, its sockets and the files
+of its processes.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+
+import psutil
 
 NOBODY = 65534
 # It comes after the imports: another user may not be let into the folder of this Python
@@ -52,7 +57,23 @@ for place in sys.argv[1:]:
     except OSError as error:
         print(place, type(error).__name__)
 """
-OUTSIDE, INSIDE = "10.213.9.1", "10.213.9.2"
+OUTSIDE = "10.213.9.1"
+
+
+def family() -> list[psutil.Process]:
+    """This process and all its descendants."""
+    return [psutil.Process(), *psutil.Process().children(recursive=True)]
+
+
+def listening() -> list[tuple[int, str, int]]:
+    """(process, address, port) of every socket on which this process and its descendants listen."""
+    found = set()
+    for process in family():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            for one in process.net_connections("tcp"):
+                if one.status == psutil.CONN_LISTEN:  # IPv4 may be written as an IPv6 address
+                    found.add((process.pid, one.laddr.ip.removeprefix("::ffff:"), one.laddr.port))
+    return sorted(found)
 
 
 def run(code: str, *words: str, as_nobody: bool = False, prefix: Sequence[str] = ()) -> list[list[str]]:
@@ -77,23 +98,24 @@ def another_network() -> Iterator[list[str]]:
     """How commands in a namespace that reaches this one at OUTSIDE begin; [] if none can be made."""
     name = f"rfn{os.getpid() % 100_000}"
     host, peer = f"{name}o", f"{name}i"
-    made = not _ip("netns", "add", name) and not _ip("link", "add", host, "type", "veth", "peer", peer)
+    made = _ip(f"netns add {name}", f"link add {host} type veth peer {peer}")
+    if made:
+        _ip(
+            f"link set {peer} netns {name}",
+            f"address add {OUTSIDE}/24 dev {host}",
+            f"link set {host} up",
+            f"-n {name} address add 10.213.9.2/24 dev {peer}",
+            f"-n {name} link set {peer} up",
+            f"-n {name} link set lo up",
+        )
     try:
-        if made:
-            _ip("link", "set", peer, "netns", name)
-            _ip("address", "add", f"{OUTSIDE}/24", "dev", host)
-            _ip("link", "set", host, "up")
-            _ip("-n", name, "address", "add", f"{INSIDE}/24", "dev", peer)
-            _ip("-n", name, "link", "set", peer, "up")
-            _ip("-n", name, "link", "set", "lo", "up")
         yield ["ip", "netns", "exec", name] if made else []
     finally:
-        _ip("link", "delete", host)
-        _ip("netns", "delete", name)
+        _ip(f"link delete {host}", f"netns delete {name}")
 
 
-def _ip(*words: str) -> int:
-    try:
-        return subprocess.run(["ip", *words], capture_output=True).returncode
-    except FileNotFoundError:
-        return 1
+def _ip(*commands: str) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        done = [subprocess.run(["ip", *one.split()], capture_output=True).returncode for one in commands]
+        return not any(done)
+    return False

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from raffed.errors import ActorStartError
 from raffed.results.runfile import read_run
-from raffed.runtime.ray.transport import CallId, RayCallId
+from tests.reliability.actors import Fault, StruckActor
 from tests.runtime.conftest import by_every_carrier, on, small
-from tests.runtime.odd_actors import (
-    BrokenActor,
-    FarActor,
-    HungryActor,
-    JudgedActor,
-    SlowActor,
-    conducted,
-)
+from tests.runtime.odd_actors import BrokenActor, FarActor, HungryActor, conducted
 
 pytestmark = pytest.mark.usefixtures("ray_here")
 
@@ -28,10 +20,15 @@ TWO = on(small(), execution="ray", actors=2)
 
 @pytest.mark.more
 @by_every_carrier("socket")
-def test_answers_in_any_order_fold_to_the_same_bits(carrier: str, reference: Hashes, tmp_path: Path) -> None:
-    """Of the two actors now the one, now the other answers last."""
-    about = conducted(TWO, tmp_path / "run", SlowActor)
+@pytest.mark.parametrize("fault", [Fault("slow", 1, 0), Fault("evaluation", 0, 1)], ids=lambda one: one.kind)
+def test_an_actor_that_is_late_or_dies_while_it_scores_changes_no_bit(
+    fault: Fault, carrier: str, reference: Hashes, tmp_path: Path
+) -> None:
+    """The next round's training was asked of it already; it is replaced once."""
+    about = conducted(TWO, tmp_path / "run", StruckActor, (fault,), str(tmp_path))
     assert about["hashes"] == reference["scamap"]
+    assert about["placement"]["restarts"] == (fault.kind != "slow")
+    assert len(list(tmp_path.glob(f"{fault.kind}-*"))) == 1
 
 
 @pytest.mark.more
@@ -46,18 +43,6 @@ def test_sums_that_are_added_on_another_node_have_the_serial_bits_though_an_acto
     assert about["placement"]["restarts"] == 1
     added = (tmp_path / "run" / "vaults-died-added").read_text().split("\n")
     assert added[:2] == ["3 0", "3 1"]
-
-
-@pytest.mark.more
-@by_every_carrier("shared memory")
-def test_an_actor_lost_with_two_things_to_do_is_replaced_once(
-    carrier: str, reference: Hashes, tmp_path: Path
-) -> None:
-    """It was scoring a round, and the next round's training was asked of it already."""
-    about = conducted(TWO, tmp_path / "run", JudgedActor)
-    assert about["hashes"] == reference["scamap"]
-    assert (tmp_path / "run/died").exists()
-    assert about["placement"]["restarts"] == 1
 
 
 @pytest.mark.more
@@ -85,19 +70,12 @@ def test_an_actor_that_cannot_start_is_not_started_again_and_its_error_is_told(t
 @pytest.mark.more
 @by_every_carrier("socket")
 def test_clients_of_a_lost_actor_for_whose_replacement_there_is_no_room_move_to_the_others(
-    carrier: str,
-    reference: Hashes,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    carrier: str, reference: Hashes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when its node is lost and the others are full. Ray itself would wait for ever."""
     monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 1.0})
-    config = TWO
-    about = conducted(config, tmp_path / "run", JudgedActor, later=1000)
+    about = conducted(
+        TWO, tmp_path / "run", StruckActor, (Fault("evaluation", 0, 1),), str(tmp_path), later=1000
+    )
     assert about["hashes"] == reference["scamap"]
     assert len(about["placement"]["retired"]) == 1
-    assert "no node has room for another one; its clients move to the other 1" in caplog.text
-
-
-EACH: list[CallId[Any]] = [RayCallId(actor, None) for actor in range(6)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections.abc import Callable
 
 import pytest
 import ray
@@ -17,7 +18,7 @@ from raffed.runtime.ray.own_ray import OwnRay
 from raffed.runtime.ray.session import RaySession, check_answers
 
 
-@pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "[::1]:{}", "a..b:{}"])
+@pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "a..b:{}"])
 def test_an_address_where_nothing_listens_is_refused_before_ray_tries(form: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         free = server.getsockname()[1]
@@ -27,13 +28,8 @@ def test_an_address_where_nothing_listens_is_refused_before_ray_tries(form: str)
 
 @pytest.mark.parametrize(
     ("said", "refused"),
-    [
-        (b"HTTP/1.1 400 Bad Request\r\n", "not Ray"),
-        (b"SSH-2.0-OpenSSH_9.2\r\n", "not Ray"),
-        (bytes((0, 0, 6, 4, 0)), ""),
-        (b"", "says nothing"),
-    ],
-    ids=["a dashboard", "a login", "HTTP/2", "nothing"],
+    [(b"HTTP/1.1 400 Bad Request\r\n", "not Ray"), (bytes((0, 0, 6, 4, 0)), ""), (b"", "says nothing")],
+    ids=["a dashboard", "HTTP/2", "nothing"],
 )
 def test_what_does_not_speak_ray_s_protocol_is_refused_before_ray_tries(said: bytes, refused: str) -> None:
     """Ray would try for minutes."""
@@ -47,11 +43,28 @@ def test_what_does_not_speak_ray_s_protocol_is_refused_before_ray_tries(said: by
 
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
-        address = f"127.0.0.1:{server.getsockname()[1]}"
         refusal = pytest.raises(UsageError, match=f"{refused}; .*HOST:6379")
         with refusal if refused else contextlib.nullcontext():
-            check_answers(address)
+            check_answers(f"127.0.0.1:{server.getsockname()[1]}")
         thread.join(10)
+
+
+Replace = Callable[[Callable[[str], object]], None]
+
+
+@pytest.fixture
+def replaced(monkeypatch: pytest.MonkeyPatch) -> Replace:
+    """replaced(start) makes every start of a Ray start("own"), or start(ADDRESS) where one is joined."""
+
+    def use(start: Callable[[str], object]) -> None:
+        monkeypatch.setattr(ray, "is_initialized", lambda: False)
+        monkeypatch.setattr(ray, "init", lambda address, **options: start(address))
+        monkeypatch.setattr(ray, "shutdown", lambda: None)
+        monkeypatch.setattr(OwnRay, "start", lambda self: start("own"))
+        monkeypatch.setattr(OwnRay, "end", lambda self: None)
+        monkeypatch.setattr(session, "found", lambda address: address)
+
+    return use
 
 
 @pytest.mark.parametrize(
@@ -63,18 +76,13 @@ def test_what_does_not_speak_ray_s_protocol_is_refused_before_ray_tries(said: by
     ids=["a cluster", "an own Ray"],
 )
 def test_a_ray_that_does_not_come_up_in_time_is_an_error(
-    address: str | None, told: str, monkeypatch: pytest.MonkeyPatch
+    address: str | None, told: str, replaced: Replace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cluster that asks for another token, to which Ray would go on trying for minutes; an own Ray one of
     whose processes was killed at the beginning, for which `ray.init` waits for ever.
     """
     let_go = threading.Event()
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray, "init", lambda **options: let_go.wait(60))
-    monkeypatch.setattr(ray, "shutdown", lambda: None)
-    monkeypatch.setattr(OwnRay, "start", lambda self: let_go.wait(60))
-    monkeypatch.setattr(OwnRay, "end", lambda self: None)
-    monkeypatch.setattr(session, "found", lambda address: address)
+    replaced(lambda address: let_go.wait(60))
     for name, seconds in (("JOIN_SECONDS", 0.1), ("START_SECONDS", 0.1), ("POLL_SECONDS", 0.05)):
         monkeypatch.setattr(session, name, seconds)
     with RaySession(address) as began, pytest.raises(UsageError, match=told):
@@ -85,37 +93,19 @@ def test_a_ray_that_does_not_come_up_in_time_is_an_error(
 
 @pytest.mark.parametrize(
     ("address", "job", "wanted"),
-    [
-        (None, False, "own"),
-        ("local", False, "own"),
-        ("auto", False, "auto"),
-        ("head:6379", False, "head:6379"),
-        (None, True, "auto"),
-        ("local", True, "own"),
-        ("head:6379", True, "head:6379"),
-    ],
+    [(None, False, "own"), (None, True, "auto"), ("local", True, "own"), ("head:6379", False, "head:6379")],
 )
 def test_which_ray_is_started_or_joined_whatever_ray_address_says(
-    address: str | None,
-    job: bool,
-    wanted: str,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    address: str | None, job: bool, wanted: str, replaced: Replace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray, "shutdown", lambda: None)
-    monkeypatch.setattr(OwnRay, "start", lambda self: asked.append("own"))
-    monkeypatch.setattr(OwnRay, "end", lambda self: None)
-    monkeypatch.setattr(session, "found", lambda address: address)
-    monkeypatch.setattr(ray, "init", lambda address, **options: asked.append(address))
+    replaced(asked.append)
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6379")
     if job:
         monkeypatch.setenv(session.OF_A_JOB, "{}")
     with RaySession(address) as began:
         began.wait()
     assert asked == [wanted]
-    assert ("Ray job" in caplog.text) == (job and address is None)
 
 
 def test_whoever_has_started_ray_ends_it_in_the_thread_that_started_it(
@@ -125,12 +115,9 @@ def test_whoever_has_started_ray_ends_it_in_the_thread_that_started_it(
     one's Ray, and one that comes later starts its own.
     """
     calls: list[tuple[str, int]] = []
-
-    def note(name: str) -> None:
-        calls.append((name, threading.get_ident()))
-
-    monkeypatch.setattr(OwnRay, "start", lambda self: note("start"))
-    monkeypatch.setattr(OwnRay, "end", lambda self: note("end"))
+    for name in ("start", "end"):
+        note = lambda self, name=name: calls.append((name, threading.get_ident()))  # noqa: E731
+        monkeypatch.setattr(OwnRay, name, note)
     monkeypatch.setattr(ray, "is_initialized", lambda: bool(calls) and calls[-1][0] == "start")
     for rays in (1, 2):
         with RaySession(None) as first:

@@ -5,10 +5,7 @@ is given back.
 from __future__ import annotations
 
 import gc
-import socket
-from multiprocessing import Pipe
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +14,7 @@ import torch
 from raffed.core.messages import Broadcast
 from raffed.core.params import Params
 from raffed.runtime.ray import serving
-from raffed.runtime.ray.serving import ASIDE, SocketEnd, packed
+from raffed.runtime.ray.serving import ASIDE, packed
 
 pytestmark = pytest.mark.skipif(not serving.SHARES, reason="no memory without a name on this system")
 LARGE = ASIDE // 8 + 3  # int64 numbers
@@ -62,22 +59,3 @@ def test_the_memory_is_given_back_with_the_last_that_holds_it() -> None:
     assert there[-1] == LARGE - 1  # it can be read still
     del there
     assert open_files() == before
-
-
-@pytest.fixture
-def ends() -> Any:
-    one, other = (SocketEnd(connection) for connection in Pipe())
-    yield one, other
-    one.close()
-    other.close()
-
-
-def test_descriptors_that_do_not_arrive_end_the_conversation(
-    ends: tuple[SocketEnd, SocketEnd], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A process with too many open files is handed fewer than were sent."""
-    one, other = ends
-    one.send((), [packed(np.arange(LARGE))])
-    monkeypatch.setattr(socket, "recv_fds", lambda *_: (b".", [], 0, None))
-    with pytest.raises(OSError, match="0 of 1 descriptors"):
-        other.receive()

@@ -7,21 +7,17 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import tempfile
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import ray
 
-from raffed.core.params import Params
 from raffed.errors import BoundaryError, NumericsError
 from raffed.runtime.ray.serving import RemoteError
 from raffed.runtime.ray.transport import Call, RayCalls, SocketCalls, Transport, opened
-from tests.runtime.ray.echo_actor import ACTOR
-from tests.runtime.ray.private_record import Secret
+from tests.runtime.ray.echo_actor import ACTOR, a_secret
 
 pytestmark = pytest.mark.usefixtures("ray_here")
 
@@ -42,10 +38,7 @@ def transport(request: pytest.FixtureRequest, ray_here: None) -> Iterator[Transp
     yield from connected(request.param)
 
 
-RAY_S_OWN = pytest.param("ray", marks=pytest.mark.slow)  # the end of an actor as Ray itself tells it
-
-
-@pytest.fixture(params=[RAY_S_OWN, "socket"])
+@pytest.fixture(params=[pytest.param("ray", marks=pytest.mark.slow), "socket"])
 def mortal(request: pytest.FixtureRequest) -> Iterator[Transport]:
     """The transport of a test that ends an actor."""
     yield from connected(request.param)
@@ -83,32 +76,23 @@ def test_private_state_is_not_sent(transport: Transport) -> None:
     with pytest.raises((BoundaryError, TypeError), match="Secret is private"):
         answer(transport, 0, "secret")
     with pytest.raises((BoundaryError, TypeError), match="Secret is private"):
-        transport.call(0, Call[Secret]("echo", (Secret(Params({})),)))
+        transport.call(0, Call[Any]("echo", (a_secret(),)))
     assert answer(transport, 0, "echo", 1) == 1
 
 
-def test_every_call_that_a_killed_actor_owes_raises_and_the_other_actor_goes_on(mortal: Transport) -> None:
+@pytest.mark.parametrize("sent", [b"x", b"x" * 20_000_000], ids=["idle", "while it is written to"])
+def test_every_call_that_a_killed_actor_owes_raises_and_the_other_actor_goes_on(
+    mortal: Transport, sent: bytes
+) -> None:
+    """More than a socket holds is sent to one, so that the caller waits in the middle of a message."""
     pid = answer(mortal, 0, "pid")
-    waiting = [mortal.call(0, Call[None]("nap")), mortal.call(0, Call[int]("echo", (1,)))]
-    os.kill(pid, signal.SIGKILL)
-    waiting.append(mortal.call(0, Call[int]("echo", (2,))))
+    waiting = [mortal.call(0, Call[Any]("nap"))]
+    threading.Timer(0.2, os.kill, (pid, signal.SIGKILL)).start()
+    waiting.append(mortal.call(0, Call[Any]("echo", (sent,))))
     for call in waiting:
         with pytest.raises(ray.exceptions.RayActorError):
             mortal.first([call])[1]()
     assert answer(mortal, 1, "echo", 1) == 1
-
-
-def test_an_actor_that_dies_while_it_is_written_to_is_lost_and_nothing_else_goes_wrong(
-    mortal: Transport,
-) -> None:
-    """More is sent to it than a socket holds, so that the caller waits in the middle of a message."""
-    pid = answer(mortal, 0, "pid")
-    waiting = [mortal.call(0, Call[Any]("nap"))]
-    threading.Timer(0.2, os.kill, (pid, signal.SIGKILL)).start()
-    waiting.append(mortal.call(0, Call[Any]("echo", (b"x" * 20_000_000,))))
-    for call in waiting:
-        with pytest.raises(ray.exceptions.RayActorError):
-            mortal.first([call])[1]()
 
 
 def test_a_silent_actor_keeps_nobody_from_the_answers_of_the_others(mortal: Transport) -> None:
@@ -126,26 +110,17 @@ def test_a_silent_actor_keeps_nobody_from_the_answers_of_the_others(mortal: Tran
 def test_actors_of_this_machine_are_called_by_socket_and_others_through_ray(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """Also one to which no socket can be opened."""
     caplog.set_level(logging.INFO, "raffed")
-    actors = {number: ACTOR.remote() for number in range(2)}
-    made = opened(RayCalls(actors), near=[0], far=[1], size=0)
+    actors = {0: ACTOR.remote(), 1: ACTOR.remote(), 2: ACTOR.remote(room=False)}
+    made = opened(RayCalls(actors), near=[0, 2], far=[1], size=0)
     assert isinstance(made, SocketCalls)
-    assert [made.reaches(actor) for actor in (0, 1)] == [True, False]
-    assert [answer(made, actor, "echo", 7) for actor in (0, 1)] == [7, 7]
-    assert "1 client actors are called by socket, 1 through Ray" in caplog.text
+    assert [made.reaches(actor) for actor in actors] == [True, False, False]
+    assert [answer(made, actor, "echo", 7) for actor in actors] == [7] * 3
+    assert "1 client actors are called by socket, 2 through Ray" in caplog.text
+    assert "no socket could be opened to client actors 2: they are called through Ray" in caplog.text
     for actor in actors.values():
         ray.kill(actor, no_restart=True)
-    made.close()
-
-
-def test_an_actor_to_which_no_socket_can_be_opened_is_called_through_ray(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    actor = ACTOR.remote(None, room=False)
-    made = opened(RayCalls({0: actor}), near=[0], far=(), size=0)
-    assert answer(made, 0, "echo", 1) == 1
-    assert "no socket could be opened to client actors 0: they are called through Ray" in caplog.text
-    ray.kill(actor, no_restart=True)
     made.close()
 
 
@@ -157,19 +132,3 @@ def test_without_shared_memory_only_small_broadcasts_go_by_socket(
     made = opened(RayCalls({}), near=(), far=(), size=size)
     assert type(made) is kind
     made.close()
-
-
-@pytest.mark.parametrize("below", ["", f"{'x' * 60}/{'y' * 60}"], ids=["a short folder", "a deep folder"])
-def test_no_socket_is_left_once_an_actor_is_connected_and_one_below_a_deep_folder_lies_elsewhere(
-    below: str,
-) -> None:
-    """A socket's path has some 100 characters at most; a deep TMPDIR is longer."""
-    with tempfile.TemporaryDirectory(prefix="c-") as short:
-        folder = Path(short) / below
-        folder.mkdir(parents=True, exist_ok=True)
-        actor = ACTOR.remote(str(folder))
-        channels = SocketCalls(RayCalls({0: actor}), [0])
-        assert answer(channels, 0, "echo", 1) == 1
-        assert not list(folder.iterdir())
-        ray.kill(actor, no_restart=True)
-        channels.close()
