@@ -18,13 +18,13 @@ from raffed.reproductions.studies import STUDIES
 from torch import Tensor
 
 import raffed
-from raffed import Data, Faults, Federation, Local, Model, Numerics, Privacy, RunConfig, Runtime
+from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.core.aggregation.exact_sums import PointSum
 from raffed.core.context import ClientData
 from raffed.core.messages import ClientState
 from raffed.core.params import Params
 from raffed.core.training.network import Network
-from raffed.methods import METHODS, build_method
+from raffed.methods import METHODS
 from raffed.runs import federation
 from raffed.runs.folder import RunFolder
 from raffed.runtime.api import ActorShare, ParticipantOrder, RoundOrder
@@ -44,34 +44,18 @@ BASE = RunConfig(
     federation=Federation(rounds=2, participation=0.5),
     runtime=Runtime(execution="serial"),
 )
-BATCHNORM = replace(BASE, model=Model("resnet8"), local=Local(lr=0.05, batch_size=32, epochs=0.2))
-VARIANTS: dict[str, tuple[RunConfig, tuple[str, ...]]] = {
+VARIANTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "survey, validation, spectrum": (
-        replace(
-            BASE,
-            data=replace(BASE.data, validation=0.2),
-            federation=replace(BASE.federation, survey=1, measures="spectrum"),
-        ),
+        {"data.validation": 0.2, "federation.survey": 1, "federation.measures": "spectrum"},
         tuple(METHODS),
     ),
-    "BatchNorm": (BATCHNORM, ("fedavg", "map", "fedmr", "gldp", "feddf", "ditto")),
-    "stacks, BatchNorm": (replace(BATCHNORM, numerics=Numerics(cohort=3)), ("fedavg", "map", "perfedavg")),
     "stages": (
-        replace(
-            BASE, data=Data("digits", "stages:4:3:3:if4"), federation=Federation(rounds=3, participation=0.5)
-        ),
+        {"data": {"split": "stages:4:3:3:if4"}, "federation.rounds": 3},
         ("gldp", "fedavg", "fedproto"),
     ),
-    "clipped": (replace(BASE, privacy=Privacy(clip=0.5)), ("fedavg", "fedprox")),
-    "masks": (replace(BASE, privacy=Privacy(masks=True)), ("fedavg", "fedmr")),
-    "damaged uploads": (
-        replace(BASE, faults=Faults(corrupt=0.5, straggle=0.5)),
-        ("fedavg", "fedmr", "scaffold"),
-    ),
-    "cropped, flipped, rotated": (
-        replace(BASE, data=replace(BASE.data, transform="fedmr")),
-        ("fedavg", "fedphp"),
-    ),
+    "clipped": ({"privacy.clip": 0.5}, ("fedavg", "fedprox")),
+    "masks": ({"privacy.masks": True}, ("fedavg", "fedmr")),
+    "damaged uploads": ({"faults.corrupt": 0.5, "faults.straggle": 0.5}, ("fedavg", "fedmr", "scaffold")),
 }
 
 
@@ -129,16 +113,11 @@ def outcome(config: RunConfig, path: Path, device: torch.device | str) -> tuple[
 
 # Rules that train or measure on the server, and memories that are not summed: what is moved is their own
 MOVING = ("creff", "fedaws", "fedic", "fedproto", "fedtgp", "pfedfda", "scaffold")
-# Runs of a ResNet-8 take a second each. FedAvg stands for its layers, and MAP for what clients keep of them
-SHORT_ONES = {
-    "survey, validation, spectrum": (*OF_EACH_KIND, *MOVING),
-    "BatchNorm": ("fedavg", "map"),
-    "stacks, BatchNorm": ("fedavg",),
-}
+FAST = (*OF_EACH_KIND, *MOVING)
 
 
 def run_of(variant: str, name: str) -> object:
-    slow = [] if name in SHORT_ONES.get(variant, (name,)) else [pytest.mark.slow]
+    slow = [pytest.mark.slow] if variant.startswith("survey") and name not in FAST else []
     return pytest.param(variant, name, marks=slow, id=f"{variant}-{name}")
 
 
@@ -148,7 +127,7 @@ def run_of(variant: str, name: str) -> object:
 def test_a_run_whose_clients_are_on_a_device_has_the_bits_of_one_on_the_cpu(
     variant: str, name: str, tmp_path: Path, device: torch.device
 ) -> None:
-    config = replace(VARIANTS[variant][0], method=name, args=SHORT.get(name, {}))
+    config = BASE.changed({**VARIANTS[variant][0], "method": name, "args": SHORT.get(name, {})})
     assert outcome(config, tmp_path / "there", device) == outcome(config, tmp_path / "here", "cpu")
 
 
@@ -163,12 +142,6 @@ def test_the_server_works_with_a_network_where_clients_train(tmp_path: Path, dev
     assert not Posting.asked
     assert outcome(config, tmp_path / "there", device) == here
     assert Posting.asked == ["RuleStep", "ModelScoring", "ModelScores", "ModelScores"] * 2
-
-
-def test_rules_that_train_each_round_do_it_where_clients_train() -> None:
-    """CCVR trains one head, once, and FedAwS takes a few steps of one: the CPU does these."""
-    asking = {name for name in METHODS if build_method(name).server.on_device}
-    assert asking == {"creff", "feddf", "fedic", "fedtgp"}
 
 
 def rounds_of(name: str, cohort: bool) -> object:
