@@ -17,8 +17,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 RAY = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
 STORE = 80 * 2**20  # bytes of an object store, the least that Ray takes being 75 MiB
@@ -55,38 +53,16 @@ clients_per_actor = {clients}
 """
 
 
-def with_mount(mount: str) -> list[str]:
-    """A prefix that starts a node after this command of the shell, with mounts that only the node sees."""
-    found = ["unshare", "--mount", "sh", "-c", f'{mount} && exec "$@"', "sh"]
-    if (
-        os.geteuid() != 0
-        or subprocess.run([*found, "true"], capture_output=True, check=False).returncode != 0
-    ):
-        pytest.skip("mounting is not permitted here")
-    return found
-
-
 class Cluster:
-    """A head and `workers` more nodes of one core each; ended, node by node, when the block is left.
+    """A head and `workers` more nodes of one core each, or of `cpus`; they end when the block is left."""
 
-    `prefixes`: one command a node to start it with, such as ip netns exec NAME; `addresses`: the nodes' own.
-    """
-
-    def __init__(
-        self,
-        workers: int = 2,
-        prefixes: Sequence[Sequence[str]] = (),
-        addresses: Sequence[str] = (),
-        cpus: Sequence[int] = (),
-    ) -> None:
+    def __init__(self, workers: int = 2, cpus: Sequence[int] = ()) -> None:
         # Sockets lie in it: their paths must be short
         self.folder = Path(tempfile.mkdtemp(prefix="rf", dir="/tmp"))
         self.token_file = self.folder / "token"
         self.token_file.touch(mode=0o600)
         self.token_file.write_text(secrets.token_hex(32))
-        self._prefixes = list(prefixes) or [()] * (workers + 1)
-        self._addresses = list(addresses) or ["127.0.0.1"] * (workers + 1)
-        self._cpus = list(cpus) or [1] * (workers + 1)
+        self._cpus = cpus or [1] * (workers + 1)
         self._nodes: list[subprocess.Popen[bytes]] = []
         self._commands: list[list[str]] = []
         self._retries = 3
@@ -95,12 +71,12 @@ class Cluster:
     @property
     def dashboard(self) -> str:
         """Where jobs are handed in."""
-        return f"http://{self._addresses[0]}:{self.dashboard_port}"
+        return f"http://127.0.0.1:{self.dashboard_port}"
 
     @property
     def gcs_address(self) -> str:
         """Where nodes and drivers join."""
-        return f"{self._addresses[0]}:{self.gcs}"
+        return f"127.0.0.1:{self.gcs}"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -131,16 +107,16 @@ class Cluster:
         self.end()
 
     def _start(self) -> None:
-        dashboard = ["--dashboard-host", self._addresses[0], "--dashboard-port", self.dashboard_port]
+        dashboard = ["--dashboard-host", "127.0.0.1", "--dashboard-port", self.dashboard_port]
         head = ["--head", "--port", self.gcs, *dashboard]
-        for number, (prefix, address) in enumerate(zip(self._prefixes, self._addresses, strict=True)):
+        for number, cores in enumerate(self._cpus):
             agent, grpc, metrics = free_ports(3)
             joins = head if number == 0 else ["--address", self.gcs_address]
             ports = ["--dashboard-agent-listen-port", agent, "--dashboard-agent-grpc-port", grpc]
             ports += ["--metrics-export-port", metrics]
-            mine = ["--node-ip-address", address, "--num-cpus", self._cpus[number]]
+            mine = ["--node-ip-address", "127.0.0.1", "--num-cpus", cores]
             mine += ["--object-store-memory", STORE, "--temp-dir", self.folder / f"n{number}"]
-            command = [*prefix, *RAY, *joins, *ports, *mine]
+            command = [*RAY, *joins, *ports, *mine]
             self._commands.append([str(word) for word in command])
             self._nodes.append(self._spawned(number))
             if number == 0:
@@ -177,7 +153,7 @@ class Cluster:
             f"import ray; ray.init(address='{self.gcs_address}', logging_level='ERROR', "
             f"log_to_driver=False)\n"
         )
-        command = [*self._prefixes[0], sys.executable, "-c", start + code]
+        command = [sys.executable, "-c", start + code]
         try:
             done = subprocess.run(
                 command, env=self.environment, capture_output=True, text=True, timeout=timeout, check=False

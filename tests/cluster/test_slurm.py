@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -43,21 +44,11 @@ def allocation(tmp_path: Path) -> dict[str, str]:
         (tools / name).write_text(text)
         (tools / name).chmod(0o755)
     (tmp_path / "tokens").mkdir()
-    kept = {
-        name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "SLURM", "RAFFED_"))
-    }
-    path = f"{tools}:{BESIDE}"
-    mine = {
-        "SLURM_JOB_NODELIST": "node[1-2]",
-        "SLURM_JOB_ID": JOB,
-        "SLURM_CPUS_PER_TASK": "1",
-        "SLURM_GPUS_ON_NODE": "0",
-    }
-    return {**kept, **mine, "PATH": path, "RAFFED_TOKENS": str(tmp_path / "tokens"), "PYTHONPATH": str(ROOT)}
-
-
-def test_bash_can_read_it() -> None:
-    assert subprocess.run(["bash", "-n", SCRIPT], capture_output=True, check=False).stderr == b""
+    others = ("RAY_", "SLURM", "RAFFED_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
+    slurm = {"JOB_NODELIST": "node[1-2]", "JOB_ID": JOB, "CPUS_PER_TASK": "1", "GPUS_ON_NODE": "0"}
+    mine = {"PATH": f"{tools}:{BESIDE}", "RAFFED_TOKENS": str(tmp_path / "tokens"), "PYTHONPATH": str(ROOT)}
+    return {**kept, **mine, **{f"SLURM_{name}": value for name, value in slurm.items()}}
 
 
 @pytest.mark.skipif(SHELLCHECK is None, reason="shellcheck is not installed (make extras)")
@@ -77,36 +68,14 @@ def test_without_a_command_it_says_how_it_is_used(allocation: dict[str, str], tm
     assert list((tmp_path / "tokens").iterdir()) == []
 
 
-def processes_of_the_job() -> list[str]:
-    """Command lines of what still runs with the folders of this job."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if f"/rf{JOB}-" in words:
-            found.append(words[:100])
-    return found
+def processes_of_the_job() -> list[psutil.Process]:
+    """What still runs with the folders of this job."""
+    every = psutil.process_iter(["cmdline"])
+    return [one for one in every if f"/rf{JOB}-" in " ".join(one.info["cmdline"] or ())]
 
 
 @pytest.mark.slow
-def test_a_run_uses_both_nodes_and_nothing_is_left(allocation: dict[str, str], tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    words = ["run", "--method", "fedavg", "--split", "iid:6", "--rounds", "2", "--out", str(out)]
-    command = ["bash", SCRIPT, *words]
-    done = subprocess.run(command, env=allocation, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    about = json.loads((out / "run.json").read_text())
-    assert about["state"] == "finished"
-    assert len({place["node"] for place in about["placement"]["places"]}) == 2
-    assert list((tmp_path / "tokens").iterdir()) == []
-    assert processes_of_the_job() == []
-    assert not list(Path("/tmp").glob(f"rf{JOB}-*"))
-
-
-@pytest.mark.slow
-def test_the_end_of_the_time_limit_stops_the_run_resumably(
+def test_the_end_of_the_time_limit_stops_a_run_on_both_nodes_resumably_and_nothing_is_left(
     allocation: dict[str, str], tmp_path: Path
 ) -> None:
     """Slurm sends SIGTERM to the batch script alone (--signal=B:TERM)."""
@@ -129,7 +98,10 @@ def test_the_end_of_the_time_limit_stops_the_run_resumably(
     finally:
         if batch.poll() is None:
             os.killpg(batch.pid, signal.SIGKILL)
-    assert json.loads((out / "run.json").read_text())["state"] == "stopped"
+    about = json.loads((out / "run.json").read_text())
+    assert about["state"] == "stopped"
+    assert len({place["node"] for place in about["placement"]["places"]}) == 2
+    assert not list(Path("/tmp").glob(f"rf{JOB}-*"))
     assert token not in log.read_text()
     assert list(tokens.iterdir()) == []
     assert processes_of_the_job() == []
