@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 from raffed.analysis.reproduction.printed import printed_value
+from raffed.reproductions.checker.isic_loss import CLASS_WEIGHTS, weighted_focal
 from raffed.reproductions.checker.items import ITEMS
 from raffed.reproductions.pages.packed.files import read_file
 
 from raffed import Data, RunConfig
 from raffed.data.splits import parse_split
 from raffed.methods import METHODS, build_method
-from raffed.runs.checker.losses import CLASS_WEIGHTS, weighted_focal
 from raffed.tables.items import SCALES, Item, lacking, smoke, stages_of
 from tests.papers import items
 from tests.params import one_in
