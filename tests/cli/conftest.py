@@ -35,6 +35,16 @@ class Outcome(NamedTuple):
 
 
 Cli = Callable[..., Outcome]
+Damage = Callable[[Path], object]  # of a run's folder
+
+
+def told_once(done: Outcome, name: str) -> bool:
+    """Whether a command was refused with one line that names a file, beside those that say what it is
+    about to do.
+    """
+    lines = [line for line in done.err.splitlines() if name in line and line.startswith("raffed: ")]
+    said = done.err + done.out
+    return (done.code, len(lines)) == (2, 1) and "Traceback" not in said and "VERIFIED" not in done.out
 
 
 @pytest.fixture

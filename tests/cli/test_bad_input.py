@@ -5,9 +5,6 @@ folder.
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,69 +20,49 @@ from raffed.runtime.setup import check_new, prepare_run
 from tests.cli.conftest import QUICK, Cli, contents
 from tests.forging import edited, resealed
 
-REFUSED = [
-    ("--method fedmx", ["unknown method 'fedmx'", "fedmr"]),
-    ("--model lenett", ["unknown model 'lenett'", "lenet"]),
-    ("--split dirichlt:4:0.5", ["unknown split", "dirichlet:CLIENTS:ALPHA"]),
-    ("--method fedrs --set alhpa=0.5", ["argument of fedrs 'alhpa'", "alpha"]),
-    ("--method fedrs --set alpha=1.5", ["alpha", "1.5", "[0.0, 1.0]"]),
-    ("--method fedrs --set alpha=half", ["alpha", "half", "float"]),
-    ("--set mu", ["NAME=VALUE"]),
-    ("--method flda --preset authors --set preset=original", ["preset is given twice"]),
-    ("--model-arg hidden=64,64", ["'64,64'", "hidden=[64,64]"]),
-    ("--split p4c11", ["11", "10"]),
-    ("--split natural", ["femnist"]),
-    ("--split file:gone.npz", ["gone.npz", "missing"]),
-    ("--participation 1.5", ["participation", "1.5", "1.0]"]),
-    ("--lr nan", ["local.lr = nan"]),
-    ("--gpu-fraction 0.3", ["gpu_fraction = 0.3", "1/k"]),
-    ("--dataset mnist --data-root .", ["train-images-idx3-ubyte", "missing", "md5"]),
-    ("gone.toml", ["gone.toml"]),
-    ("--actors 3", ["runtime.actors = 3", "serial", "--execution ray"]),
-    ("--noise-at client", ["privacy.noise_at = 'client'", "--noise"]),
-    ("--faults none.toml", ["none.toml"]),
-    ("--accept-changed-code", ["together with --seeds"]),  # a single run begins anew
-    # This process has loaded torch
-    ("--numerics portable", ["call raffed.portable() first"]),
-    ("--numerics portable --precision bf16", ["numerics.precision = 'bf16'"]),
+REFUSED = {
+    "--method fedmx": "unknown method 'fedmx'",
+    "--split dirichlt:4:0.5": "dirichlet:CLIENTS:ALPHA",
+    "--method fedrs --set alhpa=0.5": "nearest: alpha",
+    "--method fedrs --set alpha=1.5": "[0.0, 1.0]",
+    "--method fedrs --set alpha=half": "float",
+    "--set mu": "NAME=VALUE",
+    "--method flda --preset authors --set preset=original": "preset is given twice",
+    "--model-arg hidden=64,64": "hidden=[64,64]",
+    "--model lenet": "lenet cannot take 1x8x8 inputs",
+    "--split file:gone.npz": "gone.npz",
+    "--lr nan": "local.lr = nan",
+    "--dataset mnist --data-root .": "train-images-idx3-ubyte",
+    "gone.toml": "gone.toml",
+    "--actors 3": "--execution ray",
+    "--noise-at client": "--noise",
+    "--accept-changed-code": "together with --seeds",  # a single run begins anew
+    "--numerics portable": "call raffed.portable() first",  # this process has loaded torch
     # A thing typed in the wrong place is answered with the right one
-    ("--method fedrs --alpha 0.5", ["alpha is an argument of fedrs: give --set alpha=VALUE"]),
-    ("--alpha=0.5", ["--alpha is not an option; alpha is an argument of "]),
-]
+    "--method fedrs --alpha 0.5": "give --set alpha=VALUE",
+}
 
 
-@pytest.mark.parametrize(("typed", "said"), REFUSED, ids=[typed for typed, _ in REFUSED])
+@pytest.mark.parametrize("typed", REFUSED)
 def test_impossible_requests_are_refused_in_one_line(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, said: list[str]
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     done = cli("run --rounds 2", *QUICK, *typed.split(), "--out", tmp_path / "run")
     assert done.code == 2
-    assert [word for word in said if word not in done.err] == []
+    assert REFUSED[typed] in done.err
     assert [line[:8] for line in done.err.splitlines()] == ["raffed: "]
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("run --model lenet", "lenet cannot take 1x8x8 inputs"),
-        ("compare --method fedavg --model lenet", "lenet cannot take 1x8x8 inputs"),
-        ("compare --method fedavg --method fedrs --set alpha=1.5", "alpha = 1.5 is outside"),
-    ],
-)
-def test_commands_are_refused_before_any_run_begins(cli: Cli, tmp_path: Path, words: str, said: str) -> None:
-    done = cli(words, "--out", tmp_path / "x")
-    assert (done.code, done.out) == (2, "")
-    assert said in done.err
-    assert done.err.count("\n") == 1
+@pytest.mark.parametrize("command", ["run", "compare", "tune"])
+def test_a_refusal_is_the_only_event_of_a_command(cli: Cli, tmp_path: Path, command: str) -> None:
+    done = cli(f"{command} --method fedavg --method fedmx --json", "--out", tmp_path / "a")
+    (event,) = done.events
+    assert done.code == event["exit_code"] == 2
+    assert (event["event"], event["kind"]) == ("error", "UnknownNameError")
+    assert done.err == f"raffed: {event['message']}\n"
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(("option", "value"), [("--bogus", ""), ("--lr", "abc"), ("--rounds", "1.5")])
-def test_what_is_no_option_or_no_number_has_exit_code_2(cli: Cli, option: str, value: str) -> None:
-    done = cli(f"run {option} {value}")
-    assert (done.code, done.out, option in done.err) == (2, "", True)
 
 
 @pytest.mark.parametrize(
@@ -99,12 +76,8 @@ def test_what_is_no_option_or_no_number_has_exit_code_2(cli: Cli, option: str, v
 def test_actors_that_do_not_fit_the_clients_are_refused(runtime: Runtime, said: str) -> None:
     """Without the command line, which starts Ray while it looks at the configuration."""
     config = RunConfig(data=Data(split="p4c5"), runtime=runtime)
-
-    def checked() -> None:
-        check_new(config.federation, config.faults, config.runtime, prepare_run(config).data)
-
     with pytest.raises(UsageError, match=said):
-        checked()
+        check_new(config.federation, config.faults, config.runtime, prepare_run(config).data)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -112,16 +85,6 @@ def test_only_a_cluster_elsewhere_may_have_gpus_that_are_not_here() -> None:
     with pytest.raises(UsageError, match="no GPU"):
         prepare_run(RunConfig(runtime=Runtime(execution="ray", gpu_fraction=0.5)))
     prepare_run(RunConfig(runtime=Runtime(execution="ray", gpu_fraction=0.5, address="ray://cluster:10001")))
-
-
-def test_a_damaged_data_file_is_named_with_both_sums(cli: Cli, tmp_path: Path) -> None:
-    raw = tmp_path / "MNIST" / "raw"
-    raw.mkdir(parents=True)
-    (raw / "train-images-idx3-ubyte").write_bytes(b"not MNIST")
-    done = cli("run --dataset mnist", *QUICK, "--data-root", tmp_path, "--out", tmp_path / "run")
-    assert done.code == 2
-    assert "6bbc9ace898e44ae57da46a324031adb" in done.err
-    assert "damaged" in done.err
 
 
 def test_a_folder_that_holds_something_is_left_alone(cli: Cli, tmp_path: Path, copied: Path) -> None:
@@ -136,24 +99,23 @@ def test_a_folder_that_holds_something_is_left_alone(cli: Cli, tmp_path: Path, c
 
 
 @pytest.mark.parametrize(
-    ("command", "place", "option"),
+    "command",
     [
-        ("splits p4c5 --dataset digits --save", "split.npz", "--save"),
-        ("splits p4c5 --dataset digits --export", "flwr:rows", "--export"),
-        ("new", "mylab", "folder"),
-        ("report {run} --out", "page", "--out"),
-        ("export {run} --out", "model.pt", "--out"),
-        ("bundle {run} --out", "runs.zip", "--out"),
+        "splits p4c5 --dataset digits --save {file}/split.npz",
+        "splits p4c5 --dataset digits --export flwr:{file}/rows",
+        "new {file}/mylab",
+        "report {run} --out {file}/page",
+        "export {run} --out {file}/model.pt",
+        "bundle {run} --out {file}/runs.zip",
     ],
 )
 def test_a_place_below_a_file_is_refused_by_all_that_write(
-    cli: Cli, tmp_path: Path, copied: Path, command: str, place: str, option: str
+    cli: Cli, tmp_path: Path, copied: Path, command: str
 ) -> None:
     (tmp_path / "file").write_text("")
-    kind, colon, name = place.rpartition(":")
-    done = cli(command.format(run=copied), f"{kind}{colon}{tmp_path / 'file' / name}")
+    done = cli(command.format(run=copied, file=tmp_path / "file"))
     assert (done.code, done.err.count("\n")) == (2, 1)
-    assert re.search(rf"\((Not a directory|File exists)\); mend that, or choose another {option}", done.err)
+    assert re.search(r"\((Not a directory|File exists)\); mend that, or choose another ", done.err)
 
 
 @pytest.mark.parametrize("command", ["run", "tune --method fedavg", "report ."])
@@ -165,19 +127,6 @@ def test_an_empty_place_is_refused_and_is_not_this_folder(
     done = cli(command, "--out", "")
     assert (done.code, done.err) == (2, "raffed: '' cannot hold results; give a folder or a URL\n")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_finished_run_is_shown_and_another_resumed(cli: Cli, finished: Path, tmp_path: Path) -> None:
-    again = ["run --method map --rounds 5 --local-test 0.2", *QUICK, "--out"]
-    done = cli(*again, finished)
-    assert done.code == 2
-    assert f"`raffed report {finished}` shows it" in done.err
-    assert "resume" not in done.err
-    stopped = Path(shutil.copytree(finished, tmp_path / "stopped"))
-    edited(stopped / "run.json", lambda about: about.update(state="stopped"))
-    done = cli(*again, stopped)
-    assert done.code == 2
-    assert f"`raffed resume {stopped}` continues it" in done.err
 
 
 def faster(run: Path) -> None:
@@ -216,38 +165,16 @@ def test_a_folder_without_a_run_is_refused(cli: Cli, tmp_path: Path, command: st
 
 
 def test_a_run_that_diverges_says_where_and_keeps_the_rounds_before(cli: Cli, tmp_path: Path) -> None:
-    out = tmp_path / "run"
     wild = "--method fedprox --set mu=1 --lr 1e3 --warmup-rounds 1000 --rounds 60"
-    done = cli(f"run {wild} --execution serial --epochs 1", "--out", out)
+    done = cli(f"run {wild} --execution serial --epochs 1", "--out", tmp_path / "run")
     assert (done.code, done.err.count("\n")) == (1, 1)
-    about = read_run(out)
+    about = read_run(tmp_path / "run")
     named = ("FedProx", f"round {about['rounds_done'] + 1}", "client", "learning rate")
     assert all(word in done.err for word in named)
     assert about["state"] == "failed"
     assert about["error"] == done.err.removeprefix("raffed: ").rstrip("\n")
     assert about["rounds_done"] >= 1
-    assert set(read_metrics(out)["round"].to_pylist()) == set(range(1, about["rounds_done"] + 1))
-
-
-def test_a_method_without_a_space_is_refused_before_torch_and_ray_are_loaded() -> None:
-    argv = ["tune", "--method", "mine", "--grid", "local.lr=0.1,1", "--out", "sweeps/a"]
-    script = (
-        "import sys\nfrom raffed.cli import main\nfrom raffed.methods import METHODS\n"
-        f"METHODS['mine'] = METHODS['fedprox']\ntry:\n    main({argv!r})\n"
-        "finally:\n    print('LOADED', [m for m in ('torch', 'ray') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stdout) == (2, "LOADED []\n")
-    assert "mine has no search space: give --grid" in done.stderr
-
-
-@pytest.mark.parametrize("command", ["run", "compare", "tune"])
-def test_a_refusal_is_the_only_event_of_a_command(cli: Cli, tmp_path: Path, command: str) -> None:
-    done = cli(f"{command} --method fedmx --json", "--out", tmp_path / "a")
-    (event,) = done.events
-    assert done.code == event["exit_code"] == 2
-    assert (event["event"], event["kind"]) == ("error", "UnknownNameError")
-    assert done.err == f"raffed: {event['message']}\n"
+    assert set(read_metrics(tmp_path / "run")["round"].to_pylist()) == set(range(1, about["rounds_done"] + 1))
 
 
 @pytest.mark.parametrize(
@@ -263,25 +190,3 @@ def test_a_run_that_will_measure_nothing_is_told_before_it_starts(
     accuracies = done.to_pandas().query("metric == 'accuracy' and split in ('test', 'local_test')")
     assert (len(accuracies) > 0) == measured
     assert ("no accuracy will be measured" in caplog.text) == (not measured)
-
-
-LONG = "a" * 300
-COMMANDS = {
-    "run a file": f"run {LONG}.toml --out out",
-    "a method": f"run --method ./{LONG}.py:a --out out",
-    "resume": f"resume {LONG}",
-    "report to it": f"report {{run}} --out {LONG}",
-    "check": f"check ./{LONG}.py:a",
-}
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_name_that_is_too_long_for_the_file_system_is_refused_in_one_line(
-    cli: Cli, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = cli(COMMANDS[name].format(run=finished))
-    assert done.code == 2
-    [line] = done.err.splitlines()
-    assert line.startswith("raffed: ")
-    assert list(tmp_path.iterdir()) == []

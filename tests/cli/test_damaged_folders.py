@@ -12,106 +12,85 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from raffed.analysis.loading import load_runs
 from raffed.reproductions.pages.packed.files import read_records
 
 from raffed import RunConfig
 from raffed.cli.messages import set_as_recorded
 from raffed.results.runfile import read_run
 from raffed.results.storage import packed_below
-from tests.cli.conftest import Cli
-from tests.cli.damages import (
-    Damage,
-    config,
-    first_segment,
-    in_short,
-    instead,
-    lacks,
-    misspelt,
-    says,
-    text,
-    told_once,
-)
-from tests.fuzz.harness import in_time
+from tests.cli.conftest import Cli, Damage, contents, told_once
+from tests.forging import edited
 from tests.params import one_in
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
 
+
+def says(change: Callable[[dict[str, Any]], object]) -> Damage:
+    """run.json says something else, with a seal that fits."""
+    return lambda run: edited(run / "run.json", change)
+
+
+def text(change: Callable[[str], str]) -> Damage:
+    return lambda run: (run / "run.json").write_text(change((run / "run.json").read_text()))
+
+
+def instead(make: Callable[[Path], object], name: str = "run.json") -> Damage:
+    """Something else lies where a file or folder was."""
+
+    def damage(run: Path) -> None:
+        (run / name).rename(run.parent / "away")
+        make(run / name)
+
+    return damage
+
+
+DEEP = '"config": {"x": ' + "[" * 10**5 + "]" * 10**5 + ","
 RUN_FILE_DAMAGES: dict[str, Damage] = {
-    "a key outside config is misspelt": misspelt("rounds_done", "rounds_doen"),
-    "no run_id": lacks("run_id"),
-    "run_id is a number": says(run_id=3),
+    "a key is misspelt": says(lambda about: about.update(rounds_doen=about.pop("rounds_done"))),
     "seconds is NaN": text(lambda old: re.sub(r'"seconds": [0-9.e-]+', '"seconds": NaN', old)),
-    "rounds_done is another number": says(rounds_done=3),
-    "half a character": says(error="\ud800"),
-    "nested very deeply": text(
-        lambda old: old.replace('"config": {', '"config": {"x": ' + "[" * 10**5 + "]" * 10**5 + ",", 1)
-    ),
-    "a later schema": says(schema=99),
-    "files leads out of the folder": says(files={"../x": "0" * 64}),
-    "a segment begins elsewhere": first_segment(**{"from": 2}),
+    "rounds_done is another number": says(lambda about: about.update(rounds_done=3)),
+    "half a character": says(lambda about: about.update(error="\ud800")),
+    "nested very deeply": text(lambda old: old.replace('"config": {', DEEP, 1)),
+    "a later schema": says(lambda about: about.update(schema=99)),
+    "files leads out of the folder": says(lambda about: about.update(files={"../x": "0" * 64})),
+    "a segment begins elsewhere": says(lambda about: about["segments"][0].update({"from": 2})),
+    "a section has another key": says(lambda about: about["config"]["data"].update(splitt=3)),
     "cut": text(lambda old: old[: len(old) // 2]),
-    "not UTF-8": lambda run: (run / "run.json").write_bytes(b"\xff\xfe{}"),
     "a named pipe": instead(os.mkfifo),
-    "a folder": instead(Path.mkdir),
     "a link out of the folder": instead(lambda path: path.symlink_to(path.parents[1] / "away")),
-    "a link in a circle": instead(lambda path: path.symlink_to(path)),
 }
 
 
-@pytest.mark.parametrize("what", one_in(2, in_short(RUN_FILE_DAMAGES, 4)))
+@pytest.mark.parametrize("what", one_in(3, RUN_FILE_DAMAGES))
 def test_every_command_that_reads_run_json_refuses_a_damaged_one_in_one_line(
     cli: Cli, stopped: Path, tmp_path: Path, what: str
 ) -> None:
     RUN_FILE_DAMAGES[what](stopped)
-    commands = [
-        ("resume", stopped),
-        ("verify", stopped),
-        ("report", stopped, "--out", tmp_path / "out"),
-        ("report", tmp_path, "--out", tmp_path / "out"),
-    ]
-    for command in commands:
-        done = cli(*command)
+    set_as_recorded(stopped)  # looks up the bits of a run without these checks: it neither fails nor waits
+    for command in ("resume", "verify"):
+        done = cli(command, stopped)
         assert told_once(done, "run.json"), (command, done)
-    assert not (tmp_path / "out").exists()
-    folder = tmp_path / "compared"
-    folder.mkdir()
-    stopped.rename(folder / "fedavg")
-    done = cli("compare", "--method", "fedavg", "--out", folder)
-    assert done.code == 2, done
-    assert "run.json" in done.err
-    assert "Traceback" not in done.err
+    for folder in (stopped, tmp_path):
+        done = cli("report", folder, "--out", tmp_path / "out")
+        assert told_once(done, "run.json") or what == "a section has another key", done
+    (tmp_path / "compared").mkdir()
+    stopped.rename(tmp_path / "compared" / "fedavg")
+    done = cli("compare", "--method", "fedavg", "--out", tmp_path / "compared")
+    assert (done.code, "run.json" in done.err) == (2, True), done
 
 
-@pytest.mark.parametrize("what", RUN_FILE_DAMAGES)
-def test_what_is_read_of_a_damaged_run_json_before_its_command_begins_neither_fails_nor_waits(
-    stopped: Path, what: str
-) -> None:
-    """The bits of a run are looked up before NumPy is loaded, without the checks that name a damage."""
-    RUN_FILE_DAMAGES[what](stopped)
-    with in_time():
-        set_as_recorded(stopped)
-
-
-@pytest.mark.parametrize("damage", [lacks("hashes"), lacks("round_hashes"), lacks("hashes", "round_hashes")])
-def test_a_finished_run_without_its_hashes_is_not_verified(cli: Cli, whole: Path, damage: Damage) -> None:
-    damage(whole)
+@pytest.mark.parametrize("lost", [["hashes"], ["round_hashes"], ["hashes", "round_hashes"]])
+def test_a_finished_run_without_its_hashes_is_not_verified(cli: Cli, whole: Path, lost: list[str]) -> None:
+    edited(whole / "run.json", lambda about: [about.pop(name) for name in lost])
     for command in ("verify", "resume"):
         done = cli(command, whole)
         assert told_once(done, "run.json"), done
         assert "state is finished, but there is no" in done.err
-
-
-@pytest.mark.parametrize("section", ["data", "runtime", "federation"])
-def test_a_configuration_that_cannot_be_read_is_told_with_the_files_name(
-    cli: Cli, stopped: Path, section: str
-) -> None:
-    config(section, splitt=3)(stopped)
-    for command in ("resume", "verify"):
-        assert told_once(cli(command, stopped), f"{stopped}/run.json: its configuration cannot be read")
 
 
 def part(run: Path) -> Path:
@@ -128,29 +107,19 @@ def rows(change: Callable[[pa.Table], pa.Table]) -> Damage:
     return damage
 
 
-def values(change: Callable[[np.ndarray[Any, Any]], Any], metric: str = "accuracy") -> Damage:
-    def changed(table: pa.Table) -> pa.Table:
-        old, mine = table["value"].to_numpy().copy(), np.array(table["metric"].to_pylist()) == metric
-        old[mine] = change(old[mine])
-        return table.set_column(
-            table.schema.get_field_index("value"), table.schema.field("value"), pa.array(old)
-        )
-
-    return rows(changed)
+def a_little_higher(table: pa.Table) -> pa.Table:
+    place = table.schema.get_field_index("value")
+    value = pc.if_else(
+        pc.equal(table["metric"], "accuracy"), pc.multiply(table["value"], 1.001), table["value"]
+    )
+    return table.set_column(place, table.schema.field("value"), value)
 
 
-ROW_DAMAGES: dict[str, Damage] = {
-    "an accuracy above 1": values(lambda old: old + 1.006),
-    "an accuracy that is a little higher": values(lambda old: old * 0.999),
-    "NaN": values(lambda old: old * np.nan, "loss"),
-    "doubled": rows(lambda table: pa.concat_tables([table, table])),
+PART_DAMAGES: dict[str, Damage] = {
+    "an accuracy that is a little higher": rows(a_little_higher),
     "one row twice": rows(lambda table: pa.concat_tables([table, table.slice(0, 1)])),
     "one row fewer": rows(lambda table: table.slice(1)),
-    "no row": rows(lambda table: table.slice(0, 0)),
     "written again": rows(lambda table: table),
-}
-PART_DAMAGES: dict[str, Damage] = {
-    **ROW_DAMAGES,
     "another part's bytes": lambda run: shutil.copy(run.parent / "other.parquet", part(run)),
     "a named pipe": lambda run: instead(os.mkfifo, f"metrics/{part(run).name}")(run),
     "a part too many": lambda run: shutil.copy(part(run), run / "metrics" / "part-000001-000009.parquet"),
@@ -158,7 +127,7 @@ PART_DAMAGES: dict[str, Damage] = {
 }
 
 
-@pytest.mark.parametrize("what", one_in(3, in_short(PART_DAMAGES, 5)))
+@pytest.mark.parametrize("what", one_in(3, PART_DAMAGES))
 @pytest.mark.parametrize("kind", ["finished", "stopped"])
 def test_rows_that_were_changed_are_told_by_every_command_that_reads_them(
     cli: Cli, runs: Path, tmp_path: Path, kind: str, what: str
@@ -166,28 +135,15 @@ def test_rows_that_were_changed_are_told_by_every_command_that_reads_them(
     run = Path(shutil.copytree(runs / kind, tmp_path / kind))
     shutil.copy(part(runs / ("stopped" if kind == "finished" else "finished")), tmp_path / "other.parquet")
     PART_DAMAGES[what](run)
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    before = contents(run)
     done = cli("resume", run)
     assert told_once(done, "metrics"), done
-    assert "personalization" not in done.out
-    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    assert contents(run) == before
     done = cli("verify", run, "--rounds", "0")
     assert (done.code, "metrics" in done.out + done.err) in {(1, True), (2, True)}
     done = cli("report", run, "--out", tmp_path / "out")
     assert re.search(rf"raffed: .*{run}.*metrics", done.err), done
-    assert "Traceback" not in done.err
-
-
-def test_a_part_that_was_changed_is_in_no_mean(cli: Cli, runs: Path, tmp_path: Path) -> None:
-    from raffed.analysis.loading import load_runs
-
-    run = Path(shutil.copytree(runs / "finished", tmp_path / "run"))
-    ROW_DAMAGES["an accuracy that is a little higher"](run)
-    loaded = load_runs(run)
-    assert loaded.metrics.empty
-    assert dict(loaded.unreadable) == {
-        str(part(run)): "it was changed, run.json has another hash; put back a copy"
-    }
+    assert load_runs(run).metrics.empty  # no mean has a changed row
 
 
 @pytest.mark.more
@@ -199,12 +155,3 @@ def test_every_record_of_the_analysis_is_read(tmp_path: Path) -> None:
                 (tmp_path / "run.json").write_text(json.dumps(about), encoding="utf-8")
                 runs += RunConfig.from_dict(read_run(tmp_path)["config"]).identity() == about["identity"]
     assert runs > 1000
-
-
-def test_json_of_the_certificate_names_segments_and_notes(cli: Cli, stopped: Path) -> None:
-    first_segment(versions={**read_run(stopped)["versions"], "torch": "1.0"})(stopped)
-    assert cli("resume", stopped, "--quiet").code == 0
-    (told,) = cli("verify", stopped, "--rounds", "0", "--json").events
-    assert len(told["segments"]) == 2
-    assert "torch 1.0 → " in told["segments"][1]
-    assert json.dumps(told["notes"]) == "[]"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 from pathlib import Path
 
@@ -29,30 +28,6 @@ def test_json_has_a_finding_a_line_and_one_for_every_data_set(cli: Cli, tmp_path
         name: "ok" if name == "digits" else "absent" for name in DATASETS
     }
     assert all(event["advice"] for event in events if event["state"] in ("note", "broken"))
-
-
-def test_a_damaged_data_set_is_a_note_not_a_failure(cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "MNIST" / "raw").mkdir(parents=True)
-    (tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte").write_bytes(b"no")
-    done = cli("doctor", "--data-root", tmp_path)
-    assert done.code == 0
-    assert "mnist           damaged or incomplete" in done.out
-
-
-def test_a_missing_library_is_essential(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = importlib.metadata.version
-
-    def version(name: str) -> str:
-        if name == "safetensors":
-            raise importlib.metadata.PackageNotFoundError(name)
-        return real(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", version)
-    done = cli("doctor", "--json")
-    assert done.code == 1
-    (broken,) = [event for event in done.events if event["state"] == "broken"]
-    assert broken["what"] == "safetensors"
-    assert "pip install" in broken["advice"]
 
 
 def test_with_a_run_it_measures_a_client_and_says_how_to_place_it(cli: Cli) -> None:

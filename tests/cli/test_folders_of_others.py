@@ -21,42 +21,29 @@ from tests.tiny import SHORT
 OWN_RECORDS = ("ccvr", "creff", "fedavgm", "feddbe", "scaffold", "scamap")
 
 
-@pytest.mark.more
-@pytest.mark.parametrize("name", OWN_RECORDS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.more if n in OWN_RECORDS else pytest.mark.slow) for n in METHODS],
+)
 def test_a_process_of_its_own_reads_the_states_that_another_has_written(name: str, tmp_path: Path) -> None:
-    read_by_each_command(name, tmp_path, reads_rows=name == "scamap")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [one for one in METHODS if one not in OWN_RECORDS])
-def test_every_methods_folder_is_read_by_every_command(name: str, tmp_path: Path) -> None:
-    read_by_each_command(name, tmp_path, reads_rows=True)
-
-
-def read_by_each_command(name: str, place: Path, *, reads_rows: bool) -> None:
-    """Stop a run after two of three rounds in this process, and go on with it in others.
-
-    `reads_rows` asks also for the commands that read rows and no states.
-    """
-    method, run, begun = build_method(name), place / "run", []
+    """Stop a run after two of three rounds in this process, and go on with it in others."""
+    method, run, begun = build_method(name), tmp_path / "run", []
     config = replace(small(name, 3, checkpoint_every=1), args=SHORT.get(name, {}))
     raffed.run(config, run, watch=begun.append, stop=lambda: len(begun) == 2)
-    export = ["export", run, "--out", place / "weights.pt"]
     commands = [
         ["resume", run, "--quiet"],
         ["verify", run, "--rounds", 1],
-        ["fork", run, "--at", 2, "--rounds", 4, "--out", place / "fork", "--quiet"],
+        ["fork", run, "--at", 2, "--rounds", 4, "--out", tmp_path / "fork", "--quiet"],
     ]
-    if method.has_global:
-        commands.append(export)
-    elif method.personal is None or not method.personal.predicts:
-        commands.append([*export, "--client", 1])
-    if reads_rows:
+    if method.has_global or method.personal is None or not method.personal.predicts:
+        client = [] if method.has_global else ["--client", 1]
+        commands.append(["export", run, "--out", tmp_path / "weights.pt", *client])
+    if name == "scamap" or name not in OWN_RECORDS:  # those that read rows and no states
         commands += [
-            ["bundle", run, "--out", place / "run.zip"],
-            ["replay", place / "run.zip", "--out", place / "again", "--rounds", 1],
-            ["report", run, "--out", place / "report"],
-            ["runs", "list", place],
+            ["bundle", run, "--out", tmp_path / "run.zip"],
+            ["replay", tmp_path / "run.zip", "--out", tmp_path / "again", "--rounds", 1],
+            ["report", run, "--out", tmp_path / "report"],
+            ["runs", "list", tmp_path],
         ]
     for words in [*commands, ["extend", run, "--rounds", 4, "--quiet"]]:
         done = shell(*words)

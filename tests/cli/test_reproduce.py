@@ -11,23 +11,18 @@ import pytest
 
 import raffed
 from raffed.config.run import RunConfig
-from raffed.config.sections import Runtime
-from raffed.errors import NumericsError, RunFolderError
-from raffed.methods import METHODS
-from raffed.results.runfile import sealed
+from raffed.errors import NumericsError
 from raffed.tables.catalogue import find_item
-from raffed.tables.estimates import Speed, corrected, seconds_left, sizes_of
+from raffed.tables.estimates import Speed, seconds_left, sizes_of
 from raffed.tables.item_file import write_item
 from raffed.tables.planner import (
     PlannedRun,
     execute_runs,
-    finished,
     planned_runs,
     state,
     within_budget,
 )
 from tests.cli.conftest import Cli, shell
-from tests.forging import FEWEST
 
 ONLY = ["famnist lenet", "fedavg,fedrs"]
 TWO = [word for one in ONLY for word in ("--only", one)]
@@ -45,17 +40,6 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert "| FedRS | FaMnist LeNet |" in (place / "table.md").read_text()
     assert (place / "report" / "report.html").exists()
     return folder
-
-
-def test_a_method_that_is_not_there_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def left_out() -> list[str]:
-        jobs = planned_runs(find_item("map/table2"), "smoke", tmp_path, ONLY, seeds=1)
-        return [job.left_out for job in jobs]
-
-    assert left_out() == ["", ""]
-    without = {name: method for name, method in METHODS.items() if name != "fedrs"}
-    monkeypatch.setattr("raffed.tables.items.METHODS", without)
-    assert left_out() == ["", "missing: method fedrs"]
 
 
 def test_the_same_command_again_runs_nothing_and_another_table_shares_the_runs(reproduced: Path) -> None:
@@ -85,19 +69,15 @@ def test_the_released_code_s_settings_run_beside_the_table_and_the_best_is_shown
     assert " | defaults |" in table
 
 
-def test_an_average_of_columns_that_were_not_asked_for_is_not_shown(tmp_path: Path) -> None:
-    assert written("fedmr/table6", "smoke", tmp_path, ["fmnist p5c2"])["averages"] == []
-    whole = written("fedmr/table6", "smoke", tmp_path, ["fmnist"])
-    assert [one["column"] for one in whole["averages"]] == ["FMNIST avg"]
-
-
 def written(key: str, scale: str, out: Path, only: list[str]) -> dict[str, Any]:
     """What item.json says of the planned runs of some of an item's columns."""
     item = find_item(key)
     return json.loads(write_item(item, scale, out, planned_runs(item, scale, out, only, seeds=1)).read_text())
 
 
-def test_a_scale_without_some_columns_averages_the_others(tmp_path: Path) -> None:
+def test_an_average_is_of_its_scale_s_columns_and_is_not_shown_for_a_part_of_them(
+    tmp_path: Path,
+) -> None:
     """VGG8-BN is too large for the proxy; claims on the average go with it, and without it are not made."""
     for scale, columns in {"proxy": 2, "full": 3}.items():
         about = written("map/table3-aggregation", scale, tmp_path, [])
@@ -175,17 +155,6 @@ def test_a_diverged_run_spoils_no_table(cli: Cli, tmp_path: Path, monkeypatch: p
     assert (tmp_path / "map" / "table2" / "smoke" / "table.md").exists()
 
 
-def test_tables_of_earlier_runs_know_which_of_them_diverged(tmp_path: Path) -> None:
-    """Its run.json says so: a run that only failed, or that was stopped, may still be finished."""
-    jobs = planned_runs(find_item("fedmr/table6"), "smoke", tmp_path, ["fmnist p5c2"], seeds=1)[:3]
-    diverged = "round 3, client 1: a value is not finite; try a smaller learning rate or clip_norm"
-    for job, error in zip(jobs, (diverged, "no space left on the disk"), strict=False):
-        job.folder.mkdir(parents=True)
-        (job.folder / "run.json").write_text(json.dumps(FEWEST | {"state": "failed", "error": error}))
-    told = [job.left_out for job in finished(jobs)]
-    assert told == [f"diverged: {diverged}", "not finished", "not finished"]
-
-
 def test_the_estimate_is_rounds_times_steps_times_seconds(tmp_path: Path) -> None:
     """FedMR's p5c2 on digits: five clients; 1,442 - 288 tested = 1,154 samples in batches of 16, two
     rounds of one epoch.
@@ -194,42 +163,6 @@ def test_the_estimate_is_rounds_times_steps_times_seconds(tmp_path: Path) -> Non
     found = seconds_left(job, Speed(step=0.01, evaluation=1.0), sizes_of(job.config))
     steps = found / 2 - 1.0
     assert steps == pytest.approx(0.01 * 1154 / 16, rel=0.05)
-
-
-def test_what_a_finished_run_took_here_corrects_the_estimates_of_its_method_alone(tmp_path: Path) -> None:
-    jobs = planned_runs(find_item("map/table2"), "smoke", tmp_path, ONLY, 2, Runtime(execution="serial"))
-    begun = jobs[0]
-    raffed.run(begun.config, begun.folder)
-    record = json.loads((begun.folder / "run.json").read_text())
-    timed = [job if job is begun else replace(job, seconds=100.0) for job in jobs]
-
-    def seconds() -> dict[tuple[str, int], float]:
-        found = corrected(timed, lambda job: record["seconds"] / 3)
-        return {(job.config.method, job.seed): round(job.seconds) for job in found if not job.done}
-
-    alike = {(job.config.method, job.seed) for job in jobs[1:] if job.config.method == begun.config.method}
-    assert {place for place, value in seconds().items() if value == 300} == alike
-    assert {value for place, value in seconds().items() if place not in alike} == {100}
-    elsewhere = {**record, "hardware": {**record["hardware"], "processor": "another one"}}
-    (begun.folder / "run.json").write_text(json.dumps(sealed(elsewhere)))
-    assert set(seconds().values()) == {100}
-
-
-def test_a_run_that_another_command_finished_in_the_meantime_is_taken(tmp_path: Path) -> None:
-    job = planned_runs(find_item("map/table2"), "smoke", tmp_path, ["fedavg"], 1)[0]
-
-    def finished_elsewhere(job: PlannedRun) -> None:
-        job.folder.mkdir(parents=True)
-        (job.folder / "run.json").write_text('{"state": "finished"}')
-        raise RunFolderError("already holds a run (finished)")
-
-    def damaged(job: PlannedRun) -> None:
-        raise RunFolderError("is damaged")
-
-    with pytest.raises(RunFolderError, match="damaged"):
-        execute_runs([job], damaged, None)
-    (after,) = execute_runs([job], finished_elsewhere, None)
-    assert after.left_out == ""
 
 
 def test_an_item_of_which_nothing_can_be_run_or_is_finished_is_refused(cli: Cli, tmp_path: Path) -> None:

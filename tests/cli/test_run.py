@@ -14,7 +14,7 @@ from raffed import Data, Federation, RunConfig, Runtime
 from raffed.cli.tables import show_result
 from raffed.results.runfile import read_run
 from raffed.results.writer import read_metrics
-from tests.cli.conftest import QUICK, Cli, contents
+from tests.cli.conftest import QUICK, Cli
 
 
 def test_json_is_all_there_is_on_stdout_and_agrees_with_the_folder(cli: Cli, tmp_path: Path) -> None:
@@ -36,60 +36,13 @@ def test_json_is_all_there_is_on_stdout_and_agrees_with_the_folder(cli: Cli, tmp
 
 
 def test_a_preset_is_an_argument_of_each_method_that_has_it(cli: Cli, tmp_path: Path) -> None:
-    """`--preset authors` is `--set preset=authors`: the same run, the same bits."""
+    """`--preset authors` is `--set preset=authors`."""
     said = [*QUICK, "--rounds", 1, "--quiet", "--out"]
-    for name, preset in (("short", "--preset authors"), ("long", "--set preset=authors")):
-        words = f"run --method scaffold --set server_lr=0.5 {preset}"
-        assert cli(words, *said, tmp_path / name).code == 0
-    one, other = read_run(tmp_path / "short"), read_run(tmp_path / "long")
-    assert one["config"]["args"] == {"server_lr": 0.5, "preset": "authors"}
-    assert (one["identity"], one["hashes"]) == (other["identity"], other["hashes"])
     both = tmp_path / "both"
     assert cli("compare --method fedavg --method fedprox --preset authors", *said, both).code == 0
     found = [read_run(one.parent)["config"] for one in both.glob("*/run.json")]
     args = {config["method"]: config["args"] for config in found}
     assert args == {"fedavg": {}, "fedprox": {"preset": "authors"}}
-
-
-def test_quiet_prints_a_new_folder_alone(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    first = cli("run", "--rounds", 1, "--quiet", *QUICK)
-    second = cli("run", "--rounds", 1, "--quiet", *QUICK)
-    assert first == (0, "runs/fedavg-digits-p4c5-s0\n", "")
-    assert second == (0, "runs/fedavg-digits-p4c5-s0-2\n", "")
-    assert read_run(Path(first.out.strip()))["hashes"] == read_run(Path(second.out.strip()))["hashes"]
-
-
-def test_without_a_terminal_there_are_plain_lines_and_a_table(cli: Cli, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    done = cli("run --rounds 12 --local-test 0.2", *QUICK, "--epochs", 0.2, "--out", out)
-    lines = [line for line in done.out.splitlines() if line.startswith("round ")]
-    assert [int(line.split()[1].split("/")[0]) for line in lines] == list(range(1, 13))
-    assert all(word in lines[0] for word in ("loss", "aggregation", "personalization", "clients/s", "left"))
-    assert "\x1b" not in done.out
-    assert "MB per round" in done.out
-    assert read_run(out)["hashes"]["weights"][:16] in done.out
-
-
-def test_a_toml_file_is_a_run(cli: Cli, tmp_path: Path) -> None:
-    file, out = tmp_path / "exp.toml", tmp_path / "run"
-    file.write_text(
-        'method = "fedprox"\nargs = {mu = 0.5}\n[data]\nsplit = "p4c5"\n'
-        "[local]\nepochs = 1\n[federation]\nrounds = 9\n"
-    )
-    assert cli("run", file, "--rounds", 2, "--execution", "serial", "--quiet", "--out", out).code == 0
-    config = read_run(out)["config"]
-    assert config["method"] == "fedprox"
-    assert config["args"] == {"mu": 0.5}
-    assert config["federation"]["rounds"] == 2
-
-
-def test_a_finished_run_resumes_to_itself(cli: Cli, copied: Path) -> None:
-    before = read_run(copied)
-    done = cli("resume", copied, "--json")
-    assert [event["event"] for event in done.events] == ["finished"]
-    assert done.events[0]["hashes"] == before["hashes"]
-    assert read_run(copied) == before
 
 
 def test_compare_runs_every_method_and_reports(cli: Cli, tmp_path: Path) -> None:
@@ -122,17 +75,6 @@ def test_a_method_that_diverges_keeps_no_other_from_being_compared(cli: Cli, tmp
     assert again.code == 1
     assert [event["event"] for event in again.events] == ["failed", "finished", "report", "error"]
     assert (again.events[0]["method"], again.events[1]["method"]) == ("fedprox", "fedavg")
-
-
-def test_compare_goes_on_where_it_was_stopped_and_refuses_another_run(cli: Cli, tmp_path: Path) -> None:
-    out = tmp_path / "both"
-    asked = ["compare", "--method", "fedavg", "--rounds", 2, *QUICK, "--out", out]
-    assert cli(*asked, "--quiet").code == 0
-    before = contents(out)
-    other = cli(*asked, "--lr", 0.5)
-    assert other.code == 2
-    assert "another configuration" in other.err
-    assert contents(out) == before
 
 
 def test_extend_keeps_the_folder_and_fork_takes_the_options_of_run(cli: Cli, tmp_path: Path) -> None:

@@ -1,10 +1,9 @@
-"""`--seeds` of `raffed run` and `raffed compare`: folders, bits, going on, stopping, failing, reporting."""
+"""`--seeds` of `raffed run` and `raffed compare`: folders, bits, going on, stopping, reporting."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,49 +20,15 @@ SMALL = ["--epochs", 1, "--split", "p4c5", "--samples", 200, "--model", "mlp", "
 TWO = [*SMALL, "--rounds", 2]
 
 
-COMPARED = ["compare", "--method", "fedavg", "--method", "fedprox", *TWO]
-
-
-def hashes(folder: Path) -> dict[str, str]:
-    about = read_run(folder)
-    assert about["state"] == "finished"
-    return dict(about["hashes"])
-
-
 @pytest.fixture
 def in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("raffed.api.many_runs.in_processes", lambda runs: False)
 
 
 @pytest.mark.more
-def test_a_report_names_seeds_that_are_gone_or_copied(cli: Cli, tmp_path: Path, in_turn: None) -> None:
-    out = tmp_path / "out"
-    assert cli("run", *SMALL, "--rounds", 1, "--seeds", 3, "--out", out).code == 0
-    report = ["report", out, "--out", tmp_path / "report"]
-    assert cli(*report).err == ""
-    shutil.rmtree(out / "seed-2")
-    said = f"left out {out}: 3 seeds were asked for, of which these can be read: seed-0, seed-1"
-    assert said in cli(*report).err
-    shutil.copytree(out / "seed-0", out / "seed-2")
-    done = cli(*report)
-    assert f"left out {out / 'seed-2'}: a copy of the run in seed-0" in done.err
-    assert said in done.err
-
-
-def test_a_report_shows_what_papers_would_have_printed_if_asked(cli: Cli, tmp_path: Path) -> None:
-    run, report = tmp_path / "run", ["report", tmp_path / "run", "--out", tmp_path / "report", "--json"]
-    assert cli("run", *SMALL, "--rounds", 1, "--local-test", 0.2, "--out", run).code == 0
-    assert [one["event"] for one in cli(*report).events] == ["report"]
-    _, table = cli(*report, "--protocols").events
-    assert (table["event"], len(table["rows"])) == ("table", 1)
-    (row,) = table["rows"]
-    assert row["server, last %"] == row["server, best %"] == row["server, ten best %"]
-    assert {name.split(",")[0] for name in row} == {"Method", "server", "before", "after"}
-
-
-@pytest.mark.more
 def test_several_methods_have_intervals_and_paired_tests(cli: Cli, tmp_path: Path, in_turn: None) -> None:
-    done = cli(*COMPARED, "--seed", 4, "--seeds", 3, "--json", "--out", tmp_path)
+    asked = ["compare --method fedavg --method fedprox --seed 4 --seeds 3 --json", *TWO]
+    done = cli(*asked, "--out", tmp_path)
     assert done.code == 0
     names = sorted(one.parent.relative_to(tmp_path).as_posix() for one in tmp_path.glob("*/*/run.json"))
     assert names == [f"{method}/seed-{k}" for method in ("fedavg", "fedprox") for k in (4, 5, 6)]
@@ -71,14 +36,9 @@ def test_several_methods_have_intervals_and_paired_tests(cli: Cli, tmp_path: Pat
     assert of_runs == [(method, seed) for seed in (4, 5, 6) for method in ("fedavg", "fedprox")]
     report, differences = done.events[-2:]
     assert (report["event"], differences["event"]) == ("report", "differences")
-    assert {row["Seeds"] for row in report["runs"]} == {"3"}
-    assert all("±" in row["Aggregation, last %"] for row in report["runs"])
+    assert all((row["Seeds"], "±" in row["Aggregation, last %"]) == ("3", True) for row in report["runs"])
     (table,) = differences["tables"].values()
     assert [row["Seeds"] for row in table] == ["3"]
-    again = cli("report", tmp_path, "--out", tmp_path / "again")
-    assert "±" in again.out
-    assert "Differences, paired by seed" in again.out
-    assert "p (paired t)" in (tmp_path / "again" / "report.html").read_text()
 
 
 def test_the_same_command_keeps_seeds_and_adds_others(cli: Cli, tmp_path: Path, in_turn: None) -> None:
@@ -102,15 +62,13 @@ def test_a_file_may_ask_for_seeds_as_the_option_does(cli: Cli, tmp_path: Path, i
     assert [one.name for one in (tmp_path / "one").glob("seed-*")] == ["seed-0"]
     file.write_text('method = "fedavg"\nseeds = "many"\n')
     refused = cli("run", file, *TWO, "--out", tmp_path / "none")
-    assert refused.code == 2
-    assert "seeds = 'many' must be a whole number" in refused.err
+    assert (refused.code, "seeds = 'many' must be a whole number" in refused.err) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ("run --seeds 0", "seeds = 0 is outside"),
-        ("compare --method fedavg --seeds 10001", "seeds = 10001 is outside"),
         ("run --seeds 2 --tensorboard board", "--tensorboard cannot be used with --seeds"),
     ],
 )
@@ -126,7 +84,7 @@ def test_impossible_seeds_are_refused(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_one_signal_stops_all_seeds_and_they_go_on_later(cli: Cli, tmp_path: Path, number: int) -> None:
+def test_one_signal_stops_all_seeds_and_they_go_on_later(tmp_path: Path, number: int) -> None:
     """After a kill the processes of the runs notice that nobody listens to them any more."""
     out = tmp_path / "out"
     many = [*SMALL, "--rounds", 400, "--checkpoint-every", 2]
@@ -144,32 +102,13 @@ def test_one_signal_stops_all_seeds_and_they_go_on_later(cli: Cli, tmp_path: Pat
         last = json.loads(rest.splitlines()[-1])
         assert (last["event"], last["resume"]) == ("stopped", f"the same command with --out {out}")
     begun = [one.parent for one in out.glob("seed-*/run.json")]
-    assert begun
-    wait_until_none_works(begun)
+    until = time.monotonic() + 60
+    while not begun or any(read_run(folder)["state"] != "stopped" for folder in begun):
+        assert time.monotonic() < until, "a run goes on although its command was killed"
+        time.sleep(0.1)
     done = shell("run", *many, "--seeds", 2, "--quiet", "--out", out)
     assert done.returncode == 0, done.stderr
     one = shell("run", *many, "--execution", "serial", "--seed", 1, "--quiet", "--out", tmp_path / "one")
     assert one.returncode == 0, one.stderr
-    assert hashes(out / "seed-1") == hashes(tmp_path / "one")
-
-
-def wait_until_none_works(folders: list[Path]) -> None:
-    for _ in range(600):
-        if all(read_run(folder)["state"] == "stopped" for folder in folders):
-            return
-        time.sleep(0.1)
-    raise AssertionError("a run goes on although its command was killed")
-
-
-@pytest.mark.slow
-def test_a_seed_that_diverges_keeps_no_other_from_finishing_and_is_named(cli: Cli, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    asked = ["compare", "--method", "fedavg", "--method", "fedprox", "--set", "fedprox.mu=1e6", *TWO]
-    done = cli(*asked, "--seeds", 1, "--out", out)
-    assert done.code == 1
-    assert "raffed: fedprox, seed 0: FedProx" in done.err
-    assert done.err.endswith(
-        "1 of 2 runs did not finish: fedprox, seed 0 (diverged); the reasons are above\n"
-    )
-    assert read_run(out / "fedprox" / "seed-0")["state"] == "failed"
-    assert hashes(out / "fedavg" / "seed-0")
+    assert read_run(out / "seed-1")["state"] == "finished"
+    assert read_run(out / "seed-1")["hashes"] == read_run(tmp_path / "one")["hashes"]

@@ -5,14 +5,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +28,13 @@ from raffed.runtime.serial import SerialBackend
 from raffed.search import ray_tune
 from tests.cli.conftest import QUICK, Cli
 from tests.forging import FEWEST
-from tests.live_output import lines, next_line
+from tests.live_output import next_line
 from tests.runtime.conftest import small
 
-MAP = ["--method", "map", "--rounds", "5", "--local-test", "0.2", *QUICK]
+MAP = ["--method", "map", "--rounds", "5", "--local-test", "0.2", *QUICK]  # the run of the fixture `finished`
 
 
-def _signal_at(monkeypatch: pytest.MonkeyPatch, number: int, *signals: int) -> None:
+def signal_at(monkeypatch: pytest.MonkeyPatch, number: int, *signals: int) -> None:
     """Have this process signalled while it shows round `number`."""
     shown = LineScreen.on_round
 
@@ -50,23 +47,34 @@ def _signal_at(monkeypatch: pytest.MonkeyPatch, number: int, *signals: int) -> N
     monkeypatch.setattr(LineScreen, "on_round", show)
 
 
-def compared(rounds: int, out: Path) -> list[object]:
-    return [f"compare --method fedavg --method fedrs --rounds {rounds}", *QUICK, "--out", out]
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("signals", "code", "done"),
+    [
+        ([signal.SIGTERM], 143, 3),
+        ([signal.SIGINT], 130, 3),
+        # The second stops at once: the round's checkpoint is not waited for
+        ([signal.SIGINT, signal.SIGINT], 130, 3),
+    ],
+    ids=["SIGTERM", "Ctrl-C", "Ctrl-C twice"],
+)
 def test_a_stopped_run_resumes_to_the_bits_of_one_that_was_not(
-    cli: Cli, tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: int
+    cli: Cli,
+    tmp_path: Path,
+    finished: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    signals: list[int],
+    code: int,
+    done: int,
 ) -> None:
-    out, before = tmp_path / "a run", signal.getsignal(number)
+    out, before = tmp_path / "a run", signal.getsignal(signals[0])
     with monkeypatch.context() as patched:
-        _signal_at(patched, 3, number)
+        signal_at(patched, 3, *signals)
         stopped = cli("run", *MAP, "--out", out)
     assert stopped.code == code
     assert f"raffed resume '{out}'" in stopped.err
-    assert signal.getsignal(number) == before
+    assert signal.getsignal(signals[0]) == before
     about = read_run(out)
-    assert (about["state"], about["rounds_done"]) == ("stopped", 3)
+    assert (about["state"], about["rounds_done"]) == ("stopped", done)
     assert set(read_metrics(out)["round"].to_pylist()) == {1, 2, 3}
     resumed = cli("resume", out, "--json")
     assert resumed.code == 0
@@ -74,44 +82,21 @@ def test_a_stopped_run_resumes_to_the_bits_of_one_that_was_not(
     assert resumed.events[-1]["hashes"] == read_run(finished)["hashes"]
 
 
-def test_a_second_ctrl_c_stops_at_once_and_keeps_the_rounds_before(
-    cli: Cli, tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "run"
-    with monkeypatch.context() as patched:
-        _signal_at(patched, 2, signal.SIGINT, signal.SIGINT)
-        stopped = cli("run", *MAP, "--out", out)
-    assert stopped.code == 130
-    assert f"raffed resume {out}" in stopped.err
-    assert read_run(out)["state"] == "stopped"
-    assert set(read_metrics(out)["round"].to_pylist()) == {1, 2}
-    assert cli("resume", out, "--json").events[-1]["hashes"] == read_run(finished)["hashes"]
-
-
 @pytest.mark.parametrize("command", [["run"], ["compare", "--method", "fedavg"]])
 def test_a_signal_while_the_run_is_prepared_leaves_nothing_and_says_so(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
-    """Where a run listens for signals already, and before; what is being loaded may swallow it and fail
-    of it.
-    """
+    """What is being loaded may swallow the signal and fail of it."""
 
     def swallow(*_: object) -> None:
         with contextlib.suppress(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
         raise AttributeError("module 'numpy' has no attribute 'nonzero'")
 
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    said = (130, "raffed: stopped before anything was written\n")
-    before = "raffed.api.many_runs.one_ray" if "compare" in command else "raffed.cli.execution.headline"
-    for place, what in (("raffed.runs.run.check_names", swallow), (before, interrupted)):
-        with monkeypatch.context() as patched:
-            patched.setattr(place, what)
-            done = cli(*command, "--rounds", 2, *QUICK, "--out", tmp_path / "run")
-        assert (done.code, done.err) == said
-        assert not (tmp_path / "run").exists()
+    monkeypatch.setattr("raffed.runs.run.check_names", swallow)
+    done = cli(*command, "--rounds", 2, *QUICK, "--out", tmp_path / "run")
+    assert done == (130, "", "raffed: stopped before anything was written\n")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("done", [0, 2])
@@ -122,7 +107,7 @@ def test_before_a_round_is_done_one_signal_stops_at_once(
     out = tmp_path / "run"
     if done:
         with monkeypatch.context() as patched:
-            _signal_at(patched, done, signal.SIGTERM)
+            signal_at(patched, done, signal.SIGTERM)
             cli("run", *MAP, "--out", out)
     with monkeypatch.context() as patched:
         trained = SerialBackend.train
@@ -133,18 +118,15 @@ def test_before_a_round_is_done_one_signal_stops_at_once(
 
         patched.setattr(SerialBackend, "train", train)
         stopped = cli("resume", out) if done else cli("run", *MAP, "--out", out)
-    assert stopped.code == 143
-    assert f"raffed resume {out}" in stopped.err
+    assert (stopped.code, f"raffed resume {out}" in stopped.err) == (143, True)
     assert (read_run(out)["state"], read_run(out)["rounds_done"]) == ("stopped", done)
     assert cli("resume", out, "--json").events[-1]["hashes"] == read_run(finished)["hashes"]
 
 
 def test_the_last_round_ignores_a_signal(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patched:
-        _signal_at(patched, 2, signal.SIGTERM)
-        done = cli("run", "--rounds", 2, *QUICK, "--out", tmp_path / "run")
-    assert done.code == 0
-    assert read_run(tmp_path / "run")["state"] == "finished"
+    signal_at(monkeypatch, 2, signal.SIGTERM)
+    done = cli("run", "--rounds", 2, *QUICK, "--out", tmp_path / "run")
+    assert (done.code, read_run(tmp_path / "run")["state"]) == (0, "finished")
 
 
 @pytest.mark.parametrize(
@@ -155,32 +137,15 @@ def test_the_last_round_ignores_a_signal(cli: Cli, tmp_path: Path, monkeypatch: 
 def test_a_comparison_stops_with_the_run_at_hand_and_says_how_to_go_on(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int, left: list[tuple[str, int]]
 ) -> None:
+    words = [f"compare --method fedavg --method fedrs --rounds {rounds}", *QUICK, "--out", tmp_path / "both"]
     with monkeypatch.context() as patched:
-        _signal_at(patched, 2, signal.SIGTERM)
-        stopped = cli(*compared(rounds, tmp_path / "both"))
-    assert stopped.code == 143
-    assert "the same command" in stopped.err
+        signal_at(patched, 2, signal.SIGTERM)
+        stopped = cli(*words)
+    assert (stopped.code, "the same command" in stopped.err) == (143, True)
     assert not (tmp_path / "both" / "fedrs").exists()
-    done = cli(*compared(rounds, tmp_path / "both"), "--json")
+    done = cli(*words, "--json")
     found = [(event["method"], event["round"]) for event in done.events if event["event"] == "round"]
     assert found == left + [("fedrs", number + 1) for number in range(rounds)]
-
-
-def test_a_process_that_gets_sigterm_ends_with_143(tmp_path: Path) -> None:
-    command = ["-m", "raffed", "run", "--rounds", "500", "--json", *QUICK, "--out", str(tmp_path / "run")]
-    with subprocess.Popen(
-        [sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        first = next_line(process)
-        process.terminate()
-        rest, errors = process.communicate(timeout=60)
-    assert process.returncode == 143
-    assert '"event": "round"' in first
-    assert rest.splitlines()[-1].startswith('{"event": "stopped"')
-    assert "finishing this round" in errors
-    done = read_run(tmp_path / "run")["rounds_done"]
-    assert done == len(rest.splitlines())  # one line was read before, and one tells that it stopped
-    assert set(read_metrics(tmp_path / "run")["round"].to_pylist()) == set(range(1, done + 1))
 
 
 def test_nohup_is_respected() -> None:
@@ -192,72 +157,44 @@ def test_nohup_is_respected() -> None:
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 
 
-def _stopped(*_: object) -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-@pytest.fixture
-def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_before_a_search_stops_it(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RaySession, "__enter__", lambda self: self)
     monkeypatch.setattr(RaySession, "__exit__", lambda self, *raised: None)
-
-
-@pytest.mark.usefixtures("no_ray")
-def test_a_signal_before_a_search_stops_it(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RaySession, "wait", lambda self: None)
     monkeypatch.setattr(ray_tune, "check_cluster", lambda *_: None)
-    monkeypatch.setattr(ray_tune, "execute_sweep", _stopped)
+    monkeypatch.setattr(ray_tune, "execute_sweep", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     done = cli("tune", "--method", "fedavg", "--rounds", "1", "--out", tmp_path / "a")
-    assert done.code == 143
-    assert f"raffed tune --resume --out {tmp_path / 'a'}" in done.err
+    assert (done.code, f"raffed tune --resume --out {tmp_path / 'a'}" in done.err) == (143, True)
     assert read_sweep(tmp_path / "a")["state"] == "stopped"
 
 
-LASTING = ["--method", "map", "--local-test", "0.2", "--checkpoint-every", "2", *QUICK]
-FIVE = [*LASTING, "--rounds", "5"]  # the run of the fixture `finished`
-
-
-@contextmanager
-def live(*argv: object, until: int) -> Iterator[subprocess.Popen[str]]:
-    """A command of raffed in a process of its own, once it has told of round `until`."""
-    command = [sys.executable, "-m", "raffed", *map(str, argv), "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        for line in lines(process):
-            if json.loads(line).get("round", 0) >= until:
-                break
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def test_a_second_command_is_refused(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = tmp_path / "run"
+def test_a_second_command_is_refused_and_the_first_process_ends_with_143_at_sigterm(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, lasting = tmp_path / "run", [*MAP, "--rounds", "2000", "--checkpoint-every", "2"]
     monkeypatch.setattr(lock, "PATIENCE", 0.2)
-    with live("run", *LASTING, "--rounds", "2000", "--out", out, until=2) as process:
-        for second in (
-            ["resume", out],
-            ["run", *LASTING, "--rounds", "2000", "--out", out],
-            ["run", *FIVE, "--out", out],
-        ):
+    command = [sys.executable, "-m", "raffed", "run", *lasting, "--json", "--out", str(out)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        told = [next_line(process) for _ in range(2)]
+        for second in (["resume", out], ["run", *lasting, "--out", out], ["run", *MAP, "--out", out]):
             done = cli(*second)
             assert done.code == 2
             assert f"{out}: it is in use by process {process.pid} on host {socket.gethostname()}" in done.err
             assert "raffed resume" not in done.err
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
-        assert process.returncode == 143
-    assert read_run(out)["state"] == "stopped"
+        process.terminate()
+        rest, errors = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert "finishing this round" in errors
+    *rounds, last = told + rest.splitlines()
+    assert last.startswith('{"event": "stopped"')
+    assert (read_run(out)["state"], read_run(out)["rounds_done"]) == ("stopped", len(rounds))
     assert cli("verify", out, "--rounds", "1").code == 0
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_is_interrupted_says_nothing_of_the_run_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lock, "PATIENCE", 0.0)
-
-
-@pytest.mark.usefixtures("impatient")
-def test_a_command_that_is_interrupted_says_nothing_of_the_run_of_another(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     write_json(run / "run.json", FEWEST)
@@ -268,7 +205,7 @@ def test_a_command_that_is_interrupted_says_nothing_of_the_run_of_another(tmp_pa
     assert read_run(run)["state"] == "stopped"
 
 
-@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL])
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])
 def test_without_locks_nobody_is_kept_out(code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*given: Any) -> None:
         raise OSError(code, os.strerror(code))

@@ -26,11 +26,11 @@ from tests.cli.conftest import Cli
 OUT = ["--out", "s3://bucket/runs/a"]
 
 
-def packed_by_ray(folder: Path, excludes: list[str], target: Path) -> dict[str, str]:
+def packed_by_ray(folder: str, excludes: list[str], target: Path) -> dict[str, str]:
     """Return what Ray's own packaging sends of a folder: path → text."""
     from ray._private.runtime_env.packaging import create_package
 
-    create_package(str(folder), target, include_gitignore=True, excludes=excludes)
+    create_package(folder, target, include_gitignore=True, excludes=excludes)
     with zipfile.ZipFile(target) as archive:
         names = [name for name in archive.namelist() if not name.endswith("/")]
         return {name: archive.read(name).decode() for name in names}
@@ -47,9 +47,9 @@ class Server:
     def __init__(self, scratch: Path) -> None:
         self.status, self.code, self.logs = JobStatus.SUCCEEDED, 0, [("hello\n",)]
         self.taken: dict[str, Any] = {}
+        self.travelled: dict[str, str] = {}
         self.stopped: list[str] = []
         self.scratch = scratch
-        self.travelled: dict[str, str] = {}
         self.jobs = {
             "raysubmit_old": job("raysubmit_old", JobStatus.FAILED, 1_000_000, 1_065_000, 3),
             "raysubmit_new": job("raysubmit_new", JobStatus.RUNNING, 2_000_000, None, None),
@@ -62,23 +62,20 @@ class Server:
         return "http://127.0.0.1:8265"
 
     def submit_job(self, **given: Any) -> str:
-        self.taken = given
-        package = given["runtime_env"].get("working_dir")
-        if package:
-            excludes = given["runtime_env"]["excludes"]
-            self.travelled = packed_by_ray(Path(package), excludes, self.scratch / "package.zip")
+        self.taken, environment = given, given["runtime_env"]
+        if "working_dir" in environment:
+            package = self.scratch / f"{len(list(self.scratch.iterdir()))}.zip"
+            self.travelled = packed_by_ray(environment["working_dir"], environment["excludes"], package)
         return given["submission_id"] or "raysubmit_1"
 
     async def tail_job_logs(self, name: str) -> AsyncIterator[str]:
-        log = self.logs.pop(0) if len(self.logs) > 1 else self.logs[0]
-        for text in log:
+        for text in self.logs.pop(0) if len(self.logs) > 1 else self.logs[0]:
             if isinstance(text, BaseException):
                 raise text
             yield text
 
     def list_jobs(self) -> list[SimpleNamespace]:
-        driver = SimpleNamespace(submission_id=None)  # a driver that nobody submitted
-        return [driver, *self.jobs.values()]
+        return [SimpleNamespace(submission_id=None), *self.jobs.values()]  # a driver that nobody submitted
 
     def get_job_info(self, name: str) -> SimpleNamespace:
         return self.jobs.get(name) or job(name, self.status, 0, None, self.code)
@@ -106,14 +103,16 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFac
 
 
 def test_the_job_is_the_command_on_the_ray_of_its_cluster(cli: Cli, server: Server) -> None:
-    done = cli("submit --python /opt/py run --method map --split incomplete:20", *OUT)
-    assert done.code == 0, done.err
+    words = ("submit --python /opt/py --no-wait run --method map --split incomplete:20", *OUT)
+    assert cli(words[0].replace("--no-wait", "--dry-run"), *OUT).code == 0
+    assert server.taken == {}
+    done = cli(*words)
+    assert (done.code, done.out, "raffed logs --follow" in done.err) == (0, "", True)
     assert server.taken["entrypoint"] == (
         "/opt/py -P -m raffed run --method map --split incomplete:20 --out s3://bucket/runs/a --address auto"
     )
-    assert done.out == "hello\n"
     assert "working_dir" not in server.taken["runtime_env"]
-    cli("submit run", *OUT, "--address", "10.0.0.1:6379")
+    assert cli("submit run", *OUT, "--address", "10.0.0.1:6379").out == "hello\n"
     assert server.taken["entrypoint"].count("--address") == 1
 
 
@@ -133,16 +132,15 @@ def test_the_exit_code_is_the_job_s(
 ) -> None:
     server.status, server.code = status, returned
     done = cli("submit run", *OUT)
-    assert done.code == code
-    assert ("succeeded" in done.err) == (code == 0)
+    assert (done.code, "succeeded" in done.err) == (code, code == 0)
 
 
 def test_ctrl_c_leaves_the_job_and_says_how_to_go_on(cli: Cli, server: Server) -> None:
     server.logs = [("one\n", KeyboardInterrupt())]
     done = cli("submit --id mine run", *OUT)
     assert (done.code, done.out) == (130, "one\n")
-    assert "raffed logs --follow --address http://127.0.0.1:8265 mine" in done.err
-    assert "raffed stop --address http://127.0.0.1:8265 mine" in done.err
+    for command in ("logs --follow", "stop"):
+        assert f"raffed {command} --address http://127.0.0.1:8265 mine" in done.err
 
 
 def test_a_lost_connection_is_taken_up_again_without_telling_anything_twice(server: Server) -> None:
@@ -150,24 +148,6 @@ def test_a_lost_connection_is_taken_up_again_without_telling_anything_twice(serv
     said: list[str] = []
     assert Jobs(None).follow("a", said.append) == 0
     assert "".join(said) == "one\ntwo\nthree\n"
-
-
-def test_without_waiting_it_says_how_to_come_back(cli: Cli, server: Server) -> None:
-    done = cli("submit --dry-run run", *OUT)
-    assert (done.code, server.taken) == (0, {})
-    assert "sent: no file, the command alone" in done.out
-    done = cli("submit --no-wait run", *OUT)
-    assert (done.code, done.out) == (0, "")
-    assert "raffed logs --follow" in done.err
-
-
-def test_a_toml_file_travels_alone(cli: Cli, server: Server, tmp_path: Path) -> None:
-    (tmp_path / "exp.toml").write_text('method = "map"\n')
-    (tmp_path / "huge.npz").write_text("data")
-    done = cli("submit run", tmp_path / "exp.toml", *OUT)
-    assert done.code == 0, done.err
-    assert server.travelled == {"exp.toml": 'method = "map"\n'}
-    assert " run exp.toml --out" in server.taken["entrypoint"]
 
 
 def test_a_job_goes_on_with_code_that_its_user_has_trusted(
@@ -188,7 +168,9 @@ def test_a_job_goes_on_with_code_that_its_user_has_trusted(
         assert ("UntrustedCodeError" in done.stderr) == (code == 1)
 
 
-def test_a_folder_travels_without_data_keys_and_links(cli: Cli, server: Server, tmp_path: Path) -> None:
+def test_a_toml_file_travels_alone_and_a_folder_without_data_keys_and_links(
+    cli: Cli, server: Server, tmp_path: Path
+) -> None:
     code = tmp_path / "code"
     (code / "pkg").mkdir(parents=True)
     (code / ".git").mkdir()
@@ -197,8 +179,10 @@ def test_a_folder_travels_without_data_keys_and_links(cli: Cli, server: Server, 
     for name in ("big.npz", ".env.local", "id_rsa", "pkg/server.pem", ".git/config"):
         (code / name).write_text("x")
     (code / "pkg" / "[all]").symlink_to(tmp_path)
-    where = ["--working-dir", code, "--env", "RAFFED_DATA=/data"]
-    done = cli("submit", *where, "run", code / "exp.toml", *OUT)
+    assert cli("submit run", code / "exp.toml", *OUT).code == 0
+    assert server.travelled == {"exp.toml": 'method = "map"\n'}
+    assert " run exp.toml --out" in server.taken["entrypoint"]
+    done = cli("submit --env RAFFED_DATA=/data --working-dir", code, "run", code / "exp.toml", *OUT)
     assert done.code == 0, done.err
     assert server.travelled == {"exp.toml": 'method = "map"\n', "pkg/own.py": "x = 1\n"}
     assert server.taken["runtime_env"]["env_vars"]["RAFFED_DATA"] == "/data"
@@ -216,79 +200,57 @@ def test_much_is_sent_only_with_yes(cli: Cli, server: Server, tmp_path: Path) ->
     assert list(server.travelled) == ["a.txt"]
 
 
-REFUSED = [
-    ("run", "shared storage"),
-    ("run --out runs/a", "shared storage"),
-    ("resume runs/a", "shared storage"),
-    ("reproduce map/table1", "shared storage"),
-    ("run --out s3://KEY:verysecret@bucket/a", "credentials"),
-    ("--address http://me:verysecret@head:8265 run --out s3://b/a", "credentials"),
-    ("--env TOKEN:verysecret run --out s3://b/a", "NAME=VALUE"),
-    ("run --method fedmx --out s3://b/a", "fedmr"),
-    ("run --split p4 --out s3://b/a", "p4"),
-    ("run --rouns 3 --out s3://b/a", "--rounds"),
-    ("doctor", "unknown command to submit"),
-    ("--working-dir /nowhere run --out s3://b/a", "/nowhere"),
-    ("--working-dir {here}/inside run {here}/exp.toml --out s3://b/a", "would not be sent"),
-]
+REFUSED = {
+    "run": "shared storage",
+    "resume runs/a": "shared storage",
+    "run --out s3://KEY:verysecret@bucket/a": "credentials",
+    "--address http://me:verysecret@head:8265 run --out s3://b/a": "credentials",
+    "--env TOKEN:verysecret run --out s3://b/a": "NAME=VALUE",
+    "run --method fedmx --out s3://b/a": "fedmr",
+    "run --rouns 3 --out s3://b/a": "--rounds",
+    "doctor": "unknown command to submit",
+    "--working-dir {here}/inside run {here}/exp.toml --out s3://b/a": "would not be sent",
+}
 
 
-@pytest.mark.parametrize(("typed", "said"), REFUSED, ids=[typed for typed, _ in REFUSED])
-def test_what_cannot_work_stays_home(cli: Cli, server: Server, tmp_path: Path, typed: str, said: str) -> None:
+@pytest.mark.parametrize("typed", REFUSED)
+def test_what_cannot_work_stays_home(cli: Cli, server: Server, tmp_path: Path, typed: str) -> None:
     (tmp_path / "exp.toml").write_text('method = "map"\n')
     (tmp_path / "inside").mkdir()
     done = cli(f"submit {typed.format(here=tmp_path)}")
-    assert done.code == 2
-    assert said in done.err
+    assert (done.code, server.taken) == (2, {})
+    assert REFUSED[typed] in done.err
     assert "verysecret" not in done.out + done.err
-    assert server.taken == {}
 
 
-def test_the_environment_of_a_job_names_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The dashboard shows a job's environment to everybody who may look."""
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "verysecret")
-    assert "verysecret" not in str(JobOrder(["python"]).runtime_env())
-
-
-@pytest.mark.parametrize("command", ["jobs", "logs a", "stop a"])
-def test_one_line_says_where_to_put_the_token(
-    command: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
+def test_a_token_is_asked_for_in_one_line_and_is_in_no_job_s_environment(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The dashboard shows a job's environment to everybody who may look."""
+
     def refuses(address: str | None) -> None:
         raise AuthenticationError("Token authentication is enabled but …\n" * 12)
 
     monkeypatch.setattr(jobs, "JobSubmissionClient", refuses)
-    done = cli(f"{command} --address http://127.0.0.1:1")
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert done.err.startswith("raffed: the Ray job server at http://127.0.0.1:1 needs a token")
-    assert "RAY_AUTH_TOKEN_PATH" in done.err
+    for command in ("jobs", "logs a", "stop a"):
+        done = cli(f"{command} --address http://127.0.0.1:1")
+        assert (done.code, done.err.count("\n")) == (2, 1)
+        assert "RAY_AUTH_TOKEN_PATH" in done.err
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "verysecret")
+    assert "verysecret" not in str(JobOrder(["python"]).runtime_env())
 
 
-def test_jobs_are_listed_the_newest_first_with_the_time_they_took(cli: Cli, server: Server) -> None:
-    done = cli("jobs")
-    assert done.code == 0, done.err
-    lines = [line.split() for line in done.out.splitlines() if "raysubmit" in line]
+def test_jobs_are_listed_followed_and_stopped(cli: Cli, server: Server) -> None:
+    lines = [line.split() for line in cli("jobs").out.splitlines() if "raysubmit" in line]
     assert [line[0] for line in lines] == ["raysubmit_new", "raysubmit_old"]
     assert lines[1][1:3] == ["failed", "1:05"]
-    server.jobs.clear()
-    assert cli("jobs").out == "no job was submitted to this cluster\n"
-
-
-def test_a_log_is_printed_or_followed_to_the_job_s_exit_code(cli: Cli, server: Server) -> None:
-    done = cli("logs raysubmit_old")
-    assert (done.code, done.out) == (0, "hello\n")
-    done = cli("logs --follow raysubmit_old")
-    assert (done.code, done.out) == (3, "hello\n")
-    assert "exit code 3" in done.err
-
-
-def test_a_job_is_stopped_unless_it_has_ended_or_is_not_there(cli: Cli, server: Server) -> None:
-    done = cli("stop raysubmit_new")
-    assert (done.code, done.err) == (0, "raffed: job raysubmit_new was asked to stop\n")
-    done = cli("stop raysubmit_old")
-    assert (done.code, done.err) == (0, "raffed: job raysubmit_old had ended already\n")
+    assert cli("logs raysubmit_old")[:2] == (0, "hello\n")
+    assert cli("logs --follow raysubmit_old")[:2] == (3, "hello\n")  # the job's exit code
+    assert cli("stop raysubmit_new").err == "raffed: job raysubmit_new was asked to stop\n"
+    assert cli("stop raysubmit_old").err == "raffed: job raysubmit_old had ended already\n"
+    assert server.stopped == ["raysubmit_new"]
     for command in ("logs", "stop"):
         done = cli(f"{command} raysubmit_nex")
-        assert done.code == 2
-        assert "unknown job 'raysubmit_nex'; nearest: raysubmit_new" in done.err
-    assert server.stopped == ["raysubmit_new"]
+        assert (done.code, "nearest: raysubmit_new" in done.err) == (2, True)
+    server.jobs.clear()
+    assert cli("jobs").out == "no job was submitted to this cluster\n"
