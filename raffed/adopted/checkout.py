@@ -318,8 +318,9 @@ class Checkout:
                 method = call.func
                 if isinstance(method, ast.Attribute) and last_name(method.value) == "self":
                     name = method.attr
-                    around = {outer.name for outer in source.around[call]}
-                    if name not in defined and name[:2] != "__" and not around & foreign:
+                    classes = {outer.name for outer in source.around[call] if isinstance(outer, ast.ClassDef)}
+                    own = bool(classes) and not classes & foreign
+                    if own and name not in defined and name[:2] != "__":
                         found.setdefault((name, source.path), Missing(f"self.{name}", source.at(call)))
         return sorted(found.values(), key=lambda missing: missing.place)
 

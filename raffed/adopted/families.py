@@ -95,6 +95,7 @@ FAMILIES = (
             "local-learning-rate": "local.lr",
             "local-epochs": "local.epochs",
             "model": "model.name",
+            "seed": "--seed",
         },
         given={"non-iid": True, "split-rule": "Dirichlet", "split-coef": 0.1},
     ),

@@ -35,6 +35,7 @@ from raffed.cli.signals import StopSignals
 from raffed.config.run import RunConfig
 from raffed.config.validation import table_of
 from raffed.errors import NumericsError, RaffedError, UsageError, check_range
+from raffed.methods.authors import is_authors
 from raffed.own import gate
 from raffed.results.storage import named
 from raffed.runs.events import handed_on
@@ -120,10 +121,12 @@ def headline(config: RunConfig, folder: Path) -> str:
     data, rounds = config.data, counted(config.federation.rounds, "round")
     numbers = ", ".join(f"{name}={value}" for name, value in data.transform_args.items())
     args = ", ".join(f"{name}={value}" for name, value in config.args.items())
+    own = is_authors(config.method)
+    style = "of the engine's own" if own else style_words(data.transform, data.split)
     return (
         f"{config.method}{f' with {args}' if args else ''} on {data.dataset}, {data.split}, "
         f"{config.model.name}, {rounds}, seed {config.seed}, transform "
-        f"{style_words(data.transform, data.split)}{f' with {numbers}' if numbers else ''} → {folder}"
+        f"{style}{f' with {numbers}' if numbers else ''} → {folder}"
     )
 
 

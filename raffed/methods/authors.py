@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from raffed.adopted.checkout import AuthorFlag, Checkout, Source, last_name
 from raffed.adopted.families import FAMILIES, Family
@@ -38,10 +38,8 @@ TAKEN = {  # fields beside these that a run of an author's engine may set
     *("runtime.checkpoint_every", "runtime.keep_checkpoints", "runtime.max_restarts"),
     *("runtime.author_python", "runtime.author_timeout", "runtime.gpu_fraction"),
 }
-SHAPES: dict[tuple[int, ...], str] = {
-    (1, 28, 28): "mnist",
-    (3, 32, 32): "cifar10",
-}  # shape of an image → what names of data sets hold
+# Shape of an image → what names of data sets hold
+SHAPES: dict[tuple[int, ...], str] = {(1, 28, 28): "mnist", (3, 32, 32): "cifar10"}
 KINDS: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "bool": (bool,), "str": (str,)}
 
 
@@ -87,6 +85,10 @@ class AuthorsMethod:
 
     name: str
     root: str = ""
+    package: ClassVar[str] = ""
+    needs_held_out: ClassVar[bool] = False
+    space: ClassVar[Space] = {}  # a search that is not told more tries learning rates
+    idea: ClassVar[str] = "an author's own engine, executed as it is"
 
     @property
     def method(self) -> str:
@@ -124,14 +126,6 @@ class AuthorsMethod:
         if not gate.is_said(self.name):
             gate.check_trusted(self.name, None, {"engine": self.sha256})
 
-    package = ""
-    needs_held_out = False
-
-    @property
-    def space(self) -> Space:
-        """What a search varies unless it is told more: nothing, so it tries learning rates."""
-        return {}
-
     @property
     def has_global(self) -> bool:
         """Whether the server's model is scored, and not those of the clients."""
@@ -146,11 +140,6 @@ class AuthorsMethod:
     def source(self) -> str:
         """The name of the checkout's folder."""
         return self.folder.name
-
-    @property
-    def idea(self) -> str:
-        """One line about it."""
-        return "an author's own engine, executed as it is"
 
     def check_found(self) -> None:
         """Raise a UsageError unless the main file knows the method and its server is released."""
@@ -328,9 +317,9 @@ class AuthorsMethod:
         }
         settable = self.family.set_by.values()
         given = {self.flag_of(field): value for field, value in values.items() if field in settable}
-        given |= {"num_classes": classes, **({"seed": config.seed} if "seed" in self.flags else {})}
         named = self.dataset_name(config.data.dataset, shape, config.args)
-        given |= {**config.args, **self.family.given, "dataset": named}
+        given |= {"num_classes": classes, "seed": config.seed, "dataset": named}
+        given |= {**config.args, **self.family.given}
         words: list[str] = []
         for name, flag in self.flags.items():
             if name in given:

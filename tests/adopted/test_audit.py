@@ -83,7 +83,13 @@ def loader(part: str, **given: bool) -> str:
     return f"def load_{part}_data(self):\n    return DataLoader(data, 10{words})"
 
 
+def inside(function: str, line: str) -> str:
+    """Return a class with a method of one line."""
+    return f"class C:\n    def {function}(self, args):\n        {line}\n"
+
+
 TRAIN, SCORE = "for client in self.clients: client.train()", "self.evaluate()"
+SAMPLE, SGD, KEEPS = "random.sample(all, 3)", "self.optimizer = SGD(w)", "self.clients.append(C())"
 KEPT = {"drop_last": False, "shuffle": True}
 CASES: dict[str, tuple[str, str, str]] = {  # trap → file, lines that have it, lines that have not
     "scored-before": (SERVER, rounds(first=SCORE, second=TRAIN), rounds(first=TRAIN, second=SCORE)),
@@ -94,78 +100,53 @@ CASES: dict[str, tuple[str, str, str]] = {  # trap → file, lines that have it,
     "tests-dropped": (CLIENT, loader("test", drop_last=True), loader("test", drop_last=False)),
     "not-shuffled": (CLIENT, loader("train", drop_last=True), loader("train", **KEPT)),
     "tests-draw": (CLIENT, loader("test", shuffle=True), loader("test", shuffle=False)),
-    "seeded-by-clients": (
-        CLIENT,
-        "class C:\n    def __init__(self):\n        torch.manual_seed(0)",
-        "class C:\n    def __init__(self):\n        self.seed = 0",
-    ),
+    "seeded-by-clients": (CLIENT, inside("__init__", "torch.manual_seed(0)"), inside("__init__", "pass")),
     "one-seed": ("system/main.py", "torch.manual_seed(0)", "torch.manual_seed(args.seed)"),
     "not-seeded": (SERVER, "np.random.choice(9)", "np.random.seed(args.seed)\nnp.random.choice(9)"),
-    "seeded-by-round": (
-        SERVER,
-        "def pick(self, t):\n    np.random.seed(t)",
-        "class S:\n    def __init__(self, t):\n        np.random.seed(t)",
-    ),
+    "seeded-by-round": (SERVER, inside("draw", "np.random.seed(t)"), inside("__init__", "np.random.seed(t)")),
     "drawn-one-by-one": (SERVER, "taken = drawn <= args.active_ratio", "taken = args.active_ratio * total"),
     "all-are-sent": (
         SERVER,
-        "def send_models(self):\n    for c in self.clients: c.set(w)",
-        "def send_models(self):\n    for c in self.selected_clients: c.set(w)",
+        inside("send_models", "for c in self.clients: c.set(w)"),
+        inside("send_models", "for c in self.selected_clients: c.set(w)"),
     ),
     "mean-by-samples": (SERVER, "self.weights.append(client.train_samples)", "self.weights.append(1)"),
     "mean-uniform": (SERVER, "torch.mean(self.clients_list[chosen], dim=0)", "torch.mean(loss)"),
     "two-orders": (
         SERVER,
-        "class S:\n    def one(self):\n        for c in self.selected_clients: self.Vs.append(c.V)\n"
-        "    def two(self):\n        return random.sample(self.selected_clients, 3)",
-        "class S:\n    def two(self):\n        return random.sample(self.selected_clients, 3)",
+        inside("one", "for c in self.selected_clients: self.Vs.append(c.V)\n        " + SAMPLE),
+        inside("one", SAMPLE),
     ),
     "live-parts": (
         SERVER,
-        "self.heads.append(client.model.head)",
-        "self.heads.append(copy(client.model.head))",
+        "heads.append(client.model.head)",
+        "heads.append(copy(client.model.head))",
     ),
-    "shared-arguments": (
-        SERVER,
-        "def train(self):\n    self.args.flag = True",
-        "def __init__(self, args):\n    self.args.flag = True",
-    ),
+    "shared-arguments": (SERVER, inside("train", "args.flag = True"), inside("__init__", "args.flag = True")),
     "shared-messages": (SERVER, "self.comm_vecs['w'].copy_(w)", "self.sent = w.clone()"),
     "statistics-stay": (
         CLIENT,
-        "def set_parameters(self, m):\n    for a, b in zip(m.parameters(), self.m.parameters()): b.data = a",
-        "def set_parameters(self, m):\n    self.m.load_state_dict(m.state_dict())",
+        inside("set_parameters", "for a, b in zip(m.parameters(), self.m.parameters()): b.data = a"),
+        inside("set_parameters", "self.m.load_state_dict(m.state_dict())"),
     ),
     "softmax-stays": (
         "system/main.py",
         "args.model.fc = nn.Identity()\ndef forward(self, x):\n    return F.log_softmax(self.fc(x))",
         "args.model.fc = nn.Identity()\ndef forward(self, x):\n    return self.fc(x)",
     ),
-    "optimiser-stays": (
-        CLIENT,
-        "class C:\n    def __init__(self):\n        self.optimizer = SGD(w)\nself.clients.append(C())",
-        "class C:\n    def train(self):\n        self.optimizer = SGD(w)\nself.clients.append(C())",
-    ),
+    "optimiser-stays": (CLIENT, inside("__init__", SGD) + KEEPS, inside("train", SGD) + KEEPS),
     "rates-by-layer": (CLIENT, "p = [{'params': w, 'lr': lr * 30}]", "p = [{'params': w, 'lr': lr}]"),
     "clipped": (CLIENT, "torch.nn.utils.clip_grad_norm_(w, 10)", "norm(w)"),
     "weight-decay": (CLIENT, "Adam(w, weight_decay=1e-3)", "SGD(w)"),
     "looks-ahead": (CLIENT, "L = args.L * args.global_rounds", "L = args.L"),
-    "steps-of-client-0": (
-        SERVER,
-        "n = self.datasets.client_x[0].shape[0]",
-        "n = self.datasets.client_x[k].shape[0]",
-    ),
+    "steps-of-client-0": (SERVER, "n = len(self.datasets.client_x[0])", "n = len(self.datasets.client_x[k])"),
     "carried-over": (
         SERVER,
         rounds(before="acc = 0", first="self.send(acc)", second="acc = self.evaluate()"),
         rounds(before="acc = 0", first="acc = self.evaluate()", second="self.send(acc)"),
     ),
     "trains-after": (SERVER, rounds(after="client.fine_tune()"), rounds(second="client.fine_tune()")),
-    "bool-flags": (
-        "system/main.py",
-        "p.add_argument('-x', type=bool)",
-        "p.add_argument('-x', action='store_true')",
-    ),
+    "bool-flags": ("system/main.py", "add_argument('-x', type=bool)", "add_argument('-x', type=int)"),
     "by-data-name": ("system/main.py", "big = 'MNIST' in args.dataset", "big = args.dataset == 'MNIST'"),
     "equal-sizes": (SERVER, "x = np.asarray(client_x)", "x = np.asarray(client_x[0])"),
 }

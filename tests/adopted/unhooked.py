@@ -33,17 +33,19 @@ begun: list[str] = []
 
 
 def profile(frame, event, arg):
-    name, server = frame.f_code.co_name, frame.f_locals.get("self")
+    name = frame.f_code.co_name
+    begins = event == "call" and name in CHOOSE
+    ends = (event == "call" and name in SAVE) or (event == "return" and name == "train")
+    if not begins and not ends:
+        return
+    server = frame.f_locals.get("self")
     if not type(server).__module__.startswith(f"{servers}."):
         return
     if not hasattr(server, "clients") and not hasattr(server, "datasets"):
         return
-    begins = event == "call" and name in CHOOSE
-    ends = (event == "call" and name in SAVE) or (event == "return" and name == "train")
-    if (begins and begun) or ends:
+    if begun or ends:
         print(f"digest {driver.digest(server, Path(root))}", file=sys.__stdout__)
-    if begins:
-        begun.append(name)
+    begun.append(name)
     if ends:
         sys.setprofile(None)
 
