@@ -24,6 +24,7 @@ from raffed.adopted.families import FAMILIES, Family
 from raffed.errors import RaffedError, UsageError
 from raffed.own.gate import within
 from raffed.results.files import read_regular
+from raffed.results.runfile import RUN_FILE
 
 Kind = TypeVar("Kind", bound=ast.AST)
 LARGEST = 4 * 2**20  # bytes of one source file
@@ -160,7 +161,7 @@ class Checkout:
 
     def check_same(self, folder: Path) -> None:
         """Raise a RaffedError if a folder does not hold the files whose hashes were taken."""
-        if _hashes(folder) != self.hashes:
+        if self.hashes.items() - _hashes(folder).items():
             raise RaffedError(f"{self.folder}: files changed while they were executed; start the run anew")
 
     def named(self, path: Path) -> str:
@@ -406,10 +407,13 @@ def _main_of(folder: Path) -> tuple[Family, Path]:
 
 
 def _hashes(folder: Path) -> dict[str, str]:
+    """Return the hashes of the Python files below a folder, without the copies in runs' folders."""
     files = sorted(path for path in folder.rglob("*.py") if path.is_file())
+    runs = {path.parent for path in folder.rglob(RUN_FILE)}
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(_bytes(folder, path)).hexdigest()
         for path in files
+        if not runs & {*path.parents}
     }
 
 

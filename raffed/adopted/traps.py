@@ -90,7 +90,7 @@ def _never_seeded(checkout: Checkout, source: Source) -> Nodes:
 
 @cache
 def _called(checkout: Checkout) -> set[str]:
-    """Return what a release calls, such as `np.random.seed`."""
+    """Return what a release calls, such as `np.mean`."""
     calls = [call for every in checkout.sources.values() for call in every.all(ast.Call)]
     return {text_of(call.func) for call in calls}
 

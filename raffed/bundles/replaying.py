@@ -378,7 +378,13 @@ def _check_trust(top: Path, runs: Sequence[OpenedRun], trust_code: bool) -> None
     """Refuse to execute code that a bundle brings or names, unless the user has said that it may run."""
     for one in runs:
         if is_authors(one.config.method):
-            check_engine(Path(one.name), one.about, one.config.method, accept=False)
+            try:
+                check_engine(Path(one.name), one.about, one.config.method, accept=False)
+            except gate.UntrustedCodeError as error:
+                raise gate.UntrustedCodeError(
+                    f"{one.config.method}: a bundle names this author's engine, and this account has not "
+                    "executed it; read its code, and start a run of it by its name if it may run"
+                ) from error
         records = {record["reference"]: record for record in one.about.get("code", [])}
         for reference in one.code():
             record = records.get(reference)

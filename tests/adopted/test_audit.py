@@ -243,6 +243,16 @@ def test_no_link_is_followed_out_of_the_folder_and_a_pipe_is_no_file(tmp_path: P
         adopt(tmp_path / "code")
 
 
+def test_copies_in_the_folder_of_a_run_are_no_files_of_the_release(tmp_path: Path) -> None:
+    before = read(tmp_path)["files"]
+    copy = tmp_path / "runs" / "a" / "engine" / "main.py"
+    copy.parent.mkdir(parents=True)
+    copy.write_text("copied = 1")
+    assert "runs/a/engine/main.py" in adopt(tmp_path)["files"]
+    (tmp_path / "runs" / "a" / "run.json").write_text("{}")
+    assert adopt(tmp_path)["files"] == before
+
+
 def test_what_holds_no_engine_is_refused(tmp_path: Path) -> None:
     (tmp_path / "main.py").write_text("import torch")
     with pytest.raises(UsageError, match=r"no main file of a known family; known are pfllib .*, flsim"):

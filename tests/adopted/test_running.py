@@ -429,7 +429,7 @@ def test_bundle_holds_no_file_of_the_engine_and_is_no_word_for_it(
     forgotten(monkeypatch, tmp_path / "another account")
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
     for trust in (False, True):  # --trust-code of a replay is for code that the bundle brings
-        with pytest.raises(gate.UntrustedCodeError, match="a file names it and not you"):
+        with pytest.raises(gate.UntrustedCodeError, match="start a run of it by its name"):
             raffed.replay(tmp_path / "a.zip", tmp_path / "other", trust_code=trust, progress=False)
 
 
