@@ -148,8 +148,8 @@ ANSWERED_TEXT = """
 `python -m benchmarks.scale --answers` measured this: LeNet-5 of 61,706 weights, images of noise, 20 a client,
 one epoch in batches of 10, every client in every round, one after the other in one process. The ratio is that
 to FedAvg with as many clients. IFCA keeps four models, and cwFedAvg one for each of ten classes. *Up* and
-*down* are the bytes of one client's messages in a round. FedAMP's server compares all pairs of models and mixes
-all models for each client, so its part grows with the square of their number.
+*down* are the bytes of one client's messages in a round. FedAMP's server compares all pairs of models and
+mixes all models for each client, so its part grows with the square of their number.
 """
 
 

@@ -6,10 +6,12 @@ paper's, stands beside FedSAM: it says what the published rule has in the issue'
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from raffed import Claim, Data, Federation, Model, RunConfig
+from raffed.config.validation import Value
 from raffed.tables.items import Item, Published, shortened
 
 from . import fedwmsam_fmnist
@@ -20,7 +22,12 @@ if TYPE_CHECKING:
 
 COLUMN, ROUNDS, PROXY_ROUNDS = "Dir 0.1", 800, 100
 ROWS = (TableRow("FedSAM", "fedsam", {"rho": 0.01}), TableRow("FedLESAM", "fedlesam", {"rho": 0.01}))
-PREPARED = {"mean": [0.491, 0.482, 0.447], "std": [0.247, 0.243, 0.262], "crop_padding": 4, "flip": True}
+PREPARED: Mapping[str, Value] = {
+    "mean": [0.491, 0.482, 0.447],
+    "std": [0.247, 0.243, 0.262],
+    "crop_padding": 4,
+    "flip": True,
+}
 
 
 def resnet18(num_classes: int) -> nn.Module:
