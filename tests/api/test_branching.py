@@ -12,8 +12,7 @@ import pytest
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.config.validation import Value
-from raffed.data.array_cache import ArrayCache
-from raffed.errors import DataFileError, RunFolderError, UsageError
+from raffed.errors import RunFolderError, UsageError
 from raffed.results.runfile import read_run
 from raffed.results.writer import read_metrics
 from raffed.runs.metric_rows import epsilon, epsilon_of
@@ -63,7 +62,9 @@ def test_an_extended_run_has_the_bits_of_a_run_with_all_rounds_from_the_start(
 ) -> None:
     run, before = copied(four, tmp_path / "run"), read_run(four)
     raffed.extend(run, 5)
-    found = raffed.extend(run, 7)
+    assert raffed.extend(run, 7, stop=lambda: True).state == "stopped"
+    assert read_run(run)["rounds_done"] == 6
+    found = raffed.resume(run)
     assert (found.state, found.hashes) == ("finished", seven.hashes)
     assert verified(run) == []
     about = read_run(run)
@@ -79,13 +80,10 @@ def test_an_extended_run_has_the_bits_of_a_run_with_all_rounds_from_the_start(
 @pytest.mark.parametrize(
     "changes",
     [
-        {"federation.measures": "calibration,fairness"},
-        {"federation.survey": 2},
-        {"federation.unseen_clients": 0.5, "data.local_test": 0.2},
+        {"federation.measures": "calibration,fairness", "federation.survey": 2},
+        {"federation.unseen_clients": 0.5, "data.local_test": 0.2, "runtime.checkpoint_every": 99},
         {"federation.eval_every": 3, "local.schedule": "exponential"},
-        {"federation.measures": "term_strength", "federation.strength_every": 3, "method": "fedprox"},
         {"method": "finetune"},
-        {"runtime.checkpoint_every": 99, "federation.measures": "fairness"},
     ],
     ids=str,
 )
@@ -101,10 +99,7 @@ STAGES = {"data__split": "stages:4:2:2:if1:outer", "data__samples": 0}
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        *(
-            ({"method": name}, "depend on the total number of rounds")
-            for name in ("fedproc", "fedphp", "map")
-        ),
+        ({"method": "fedproc"}, "depend on the total number of rounds"),
         (STAGES, "stages divide the total number of rounds"),
         ({"local__schedule": "cosine"}, r"local\.schedule = 'cosine' depends on the total"),
     ],
@@ -117,20 +112,9 @@ def test_runs_bound_to_a_total_do_not_extend(changes: dict[str, Value], reason: 
     before = (run / "run.json").read_bytes()
     with pytest.raises(UsageError, match=reason):
         raffed.extend(run, 8)
-    assert (run / "run.json").read_bytes() == before
-
-
-@pytest.mark.parametrize("rounds", [3, 4])
-def test_a_run_is_extended_to_more_rounds_only(four: Path, rounds: int) -> None:
     with pytest.raises(UsageError, match="has 4; give a larger number"):
-        raffed.extend(four, rounds)
-
-
-def test_a_stopped_extension_resumes_to_the_same(four: Path, seven: raffed.RunResult, tmp_path: Path) -> None:
-    run = copied(four, tmp_path / "run")
-    assert raffed.extend(run, 7, stop=lambda: True).state == "stopped"
-    assert read_run(run)["rounds_done"] == 5
-    assert raffed.resume(run).hashes == seven.hashes
+        raffed.extend(run, 4)
+    assert (run / "run.json").read_bytes() == before
 
 
 def test_a_fork_with_equal_settings_is_the_run(four: Path, seven: raffed.RunResult, tmp_path: Path) -> None:
@@ -181,13 +165,11 @@ def test_a_fork_of_a_fork_keeps_the_whole_history(four: Path, tmp_path: Path) ->
     ("changes", "at", "reason"),
     [
         ({"method": "fedavg"}, 2, "a fork keeps method"),
-        ({"model.name": "linear"}, 2, "a fork keeps model"),
         ({"privacy.clip": 1.0}, 2, "a fork keeps privacy"),
         ({"data.split": "dirichlet:5:0.5", "federation.rounds": 6}, 2, "keeps their number"),
-        ({"federation.unseen_clients": 0.5}, 2, r"a fork keeps federation\.unseen_clients"),
         ({"federation.rounds": 2}, 2, "needs more; give --rounds"),
         ({}, 5, "can be forked after rounds 1 to 4"),
-        ({}, 0, "can be forked after rounds 1 to 4"),
+        ({"local.keep_optimizer": True, "federation.rounds": 5}, 2, "holds no state of this optimiser"),
     ],
     ids=str,
 )
@@ -197,42 +179,6 @@ def test_a_fork_that_cannot_be_continued_is_refused_and_leaves_nothing(
     with pytest.raises(UsageError, match=reason):
         raffed.fork(four, changes, tmp_path / "fork", at=at)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_schedule_that_depends_on_the_total_in_its_last_steps_alone_is_not_extended(tmp_path: Path) -> None:
-    """A client of these makes up to 80 steps in 2 rounds; only the last of them has another rate."""
-    file = tmp_path / "own.py"
-    file.write_text(
-        "def late(done: int, total: int) -> float:\n    return 0.1 if done >= 0.98 * total else 1.0\n"
-    )
-    more: dict[str, Value] = {"local__schedule": f"{file}:late", "local__schedule_by": "step"}
-    raffed.run(of(2, **more, local__batch_size=1), tmp_path / "run")
-    with pytest.raises(UsageError, match="depends on the total number of rounds"):
-        raffed.extend(tmp_path / "run", 4)
-
-
-def test_a_fork_cannot_keep_a_state_that_its_run_does_not_have(four: Path, tmp_path: Path) -> None:
-    changes: dict[str, Value] = {"local.keep_optimizer": True, "federation.rounds": 5}
-    with pytest.raises(UsageError, match="the checkpoint holds no state of this optimiser"):
-        raffed.fork(four, changes, tmp_path / "fork", at=2)
-
-
-def test_a_fork_uses_the_data_of_its_run_and_refuses_changed_ones(tmp_path: Path) -> None:
-    """As `resume` does: the arrays in the cache are those of the recorded hash, and so must the file's be."""
-    table = tmp_path / "t.csv"
-    rows = [f"{i % 7},{i * i % 11},{i % 3}" for i in range(90)]
-    table.write_text("\n".join(["a,b,y", *rows]) + "\n")
-    cache = ArrayCache.of_user()
-    run = tmp_path / "run"
-    raffed.run(of(2, data__dataset=f"csv:{table}?label=y", data__samples=0, method="fedavg"), run)
-    changes: dict[str, Value] = {"local.lr": 0.01, "federation.rounds": 3}
-    table.write_text(table.read_text().replace("0,0,0", "5,5,0"))
-    raffed.fork(run, changes, tmp_path / "from the cache")
-    assert read_run(tmp_path / "from the cache")["data_sha256"] == read_run(run)["data_sha256"]
-    shutil.rmtree(cache.folder)
-    with pytest.raises(DataFileError, match="has changed since the run"):
-        raffed.fork(run, changes, tmp_path / "fork")
-    assert not (tmp_path / "fork").exists()
 
 
 opacus = pytest.mark.skipif(
@@ -273,9 +219,3 @@ def test_noise_is_never_combined_with_a_choice_by_loss_whose_epsilon_nobody_coun
     with pytest.raises(UsageError, match="leave one of them out"):
         raffed.fork(tmp_path / "noisy", changes, tmp_path / "a")
     assert not (tmp_path / "a").exists()
-
-
-def test_a_run_of_its_own_cannot_claim_an_origin() -> None:
-    config = BASE.changed({"federation.forked_at": 2, "federation.fork_sha256": "0" * 64})
-    with pytest.raises(UsageError, match="set by `raffed fork` only"):
-        raffed.run(config)

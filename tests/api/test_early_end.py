@@ -19,7 +19,6 @@ from raffed.config.validation import Value
 from raffed.data.dataset import Dataset
 from raffed.errors import UsageError
 from raffed.results.runfile import read_run
-from raffed.results.writer import read_metrics
 from raffed.runs.best_model import values_in
 from raffed.runtime import setup as setups
 from tests.forging import edited
@@ -55,13 +54,6 @@ def test_the_run_ends_three_rounds_after_its_best_one(ended: Ended) -> None:
     assert about["rounds_done"] == best + 3 < 40
     assert result.best_round == best
     assert result.ended_early.startswith(f"{RULE} (best ")
-
-
-def test_the_rounds_are_those_of_a_run_without_a_rule(ended: Ended, tmp_path: Path) -> None:
-    _, out = ended
-    done = read_run(out)["rounds_done"]
-    raffed.run(BASE.changed({"federation.stop_when": "", "federation.rounds": done}), tmp_path / "whole")
-    assert read_run(tmp_path / "whole")["round_hashes"] == read_run(out)["round_hashes"]
 
 
 def test_verify_checks_the_end_and_the_best_round(ended: Ended) -> None:
@@ -150,7 +142,6 @@ def test_a_run_without_validation_part_has_no_best_model(tmp_path: Path) -> None
     [
         ({"data.validation": 0.0}, "also give --validation"),
         ({"federation.survey": 1}, "federation.survey"),
-        ({"federation.measures": "spectrum"}, "federation.measures = spectrum"),
         ({"method": "fedrep"}, "has no global model; use val.personal"),
         ({"federation.stop_when": "accuracy above 0.9"}, "test data may not decide"),
     ],
@@ -185,25 +176,7 @@ def test_the_rounds_before_a_fork_are_not_judged_by_its_rule(ended: Ended, tmp_p
     assert verified(tmp_path / "fork") == []
 
 
-def test_a_fork_records_its_best_model_by_the_measure_of_its_own_rule(ended: Ended, tmp_path: Path) -> None:
-    """After round 1 the same model is the best one by the accuracy and by the loss. A rate of 0 leaves it."""
-    rule = "val.loss below 1e-9"
-    changes: dict[str, Value] = {"local.lr": 0.0, "federation.stop_when": rule, "federation.rounds": 3}
-    raffed.fork(ended[1], changes, tmp_path / "fork", at=1)
-    values = dict(values_in(read_metrics(tmp_path / "fork"), "val.loss"))
-    best = min(values, key=values.__getitem__)
-    recorded = read_run(tmp_path / "fork")["best"]
-    assert recorded == {"measure": "val.loss", "round": best, "value": values[best]}
-
-
 @pytest.mark.slow
 def test_a_run_on_ray_ends_where_the_serial_one_does(ended: Ended, tmp_path: Path) -> None:
     again = raffed.run(replace(BASE, runtime=Runtime(execution="ray", actors=2)), tmp_path / "run")
     assert (again.hashes, again.ended_early) == (ended[0].hashes, ended[0].ended_early)
-
-
-def test_a_rule_that_ends_a_fork_before_its_first_round_is_refused(ended: Ended, tmp_path: Path) -> None:
-    done = read_run(ended[1])["rounds_done"]
-    with pytest.raises(UsageError, match=f"ends the fork after the {done} rounds that it shares"):
-        raffed.fork(ended[1], {"local.lr": 0.01}, tmp_path / "fork", at=done)
-    assert list(tmp_path.iterdir()) == []

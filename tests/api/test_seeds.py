@@ -18,18 +18,13 @@ from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.api.comparing import Comparison, SeedMean
 from raffed.api.many_runs import (
     INSIDE,
-    Ending,
     execute_at_once,
-    in_processes,
     places,
     seed_runs,
 )
 from raffed.api.progress import Event, Shown
-from raffed.api.reproducing import long_ones
 from raffed.api.running import Run
 from raffed.errors import RunFolderError, UsageError
-from raffed.tables.catalogue import find_item
-from raffed.tables.planner import planned_runs
 
 BASE = RunConfig(
     data=Data(split="dirichlet:4:0.5", samples=200),
@@ -106,7 +101,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, float], None]:
 
 @pytest.mark.parametrize(
     ("cores", "memory", "threads", "runs", "at_once"),
-    [(8, 64.0, 1, 5, 5), (8, 64.0, 1, 20, 8), (8, 64.0, 3, 20, 2), (8, 1.0, 1, 20, 2), (1, 0.1, 4, 5, 1)],
+    [(8, 64.0, 1, 5, 5), (8, 64.0, 3, 20, 2), (8, 1.0, 1, 20, 2), (1, 0.1, 4, 5, 1)],
 )
 def test_never_more_runs_at_a_time_than_cores_and_memory_allow(
     machine: Callable[[int, float], None], cores: int, memory: float, threads: int, runs: int, at_once: int
@@ -124,17 +119,6 @@ def test_runs_on_gpus_share_them_and_use_all(
     assert [one["CUDA_VISIBLE_DEVICES"] for one in whole] == ["2", "5"]
     halves = places(Runtime(execution="serial", gpu_fraction=0.5), 3)
     assert [one["CUDA_VISIBLE_DEVICES"] for one in halves] == ["2", "5", "2"]
-
-
-def test_ray_and_notebook_methods_stay_in_one_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = Run("fedavg", BASE, tmp_path, {"method": "fedavg"})
-    assert in_processes([run])
-    assert not in_processes([replace(run, config=replace(BASE, runtime=Runtime(execution="ray")))])
-    monkeypatch.setattr("raffed.api.many_runs.defined_here", lambda text: text == "notebook:mine")
-    monkeypatch.setattr("raffed.runtime.run_method.references_in", lambda config: {"method": "notebook:mine"})
-    assert not in_processes([run])
 
 
 class Heard(Shown):
@@ -187,22 +171,3 @@ def test_a_second_request_to_stop_ends_a_deaf_process(
     finally:
         signal.signal(signal.SIGINT, before)
     assert shown.events[-2:] == ["ready 0", "failed 0"]
-
-
-def test_long_runs_of_a_table_execute_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raffed.api.reproducing.usable_cores", lambda: 4)
-    serial = Runtime(execution="serial")
-    only = ["famnist lenet", "fedavg,fedrs"]
-    jobs = planned_runs(find_item("map/table2"), "smoke", tmp_path, only, 2, serial)
-    assert len(jobs) == 4
-    jobs = [replace(job, seconds=60.0 if number else 0.1) for number, job in enumerate(jobs)]
-    given: list[Run] = []
-
-    def execute(runs: list[Run]) -> dict[Run, Ending]:
-        given.extend(runs)
-        lost = Ending("failed", "the loss is nan", diverged=True)
-        return {run: lost if run is runs[0] else Ending("finished") for run in runs}
-
-    after = long_ones(jobs, execute)
-    assert [run.folder for run in given] == [job.folder for job in jobs[1:]]
-    assert [job.left_out for job in after] == ["", "diverged: the loss is nan", "", ""]

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
-import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from raffed.reproductions.zoo.items import ITEMS, MLP, MOST_CITED
-from raffed.reproductions.zoo.protocol import LADDER, RATES, SETTINGS, config, settings
+from raffed.reproductions.zoo.items import MLP
+from raffed.reproductions.zoo.protocol import RATES, SETTINGS, config, settings
 from raffed.reproductions.zoo.rows import (
-    global_measure,
-    global_remark,
-    is_personal,
     not_global,
-    personal_measure,
     same_global_model,
 )
 
@@ -27,11 +21,11 @@ from raffed.api.running import Run
 from raffed.config.run import RunConfig
 from raffed.config.sections import Numerics, Runtime
 from raffed.errors import UsageError
-from raffed.methods import METHODS, build_method
+from raffed.methods import build_method
 from raffed.tables.catalogue import find_item
 from raffed.tables.item_file import write_item
 from raffed.tables.items import Item, smoke
-from raffed.tables.planner import Planned, PlannedRun, computed, unchosen
+from raffed.tables.planner import Planned, PlannedRun, computed
 from raffed.tables.search import (
     FIRST_SEED,
     RowSearch,
@@ -63,25 +57,6 @@ def test_every_method_has_as_many_settings_and_each_can_be_made(name: str) -> No
         assert set(map(str, RATES)) <= rates.keys()
 
 
-def test_fedavg_searches_the_rate_alone_on_a_log_scale_that_has_the_rates_of_all_others() -> None:
-    run = config("fedavg", "fashion-mnist", "p10c2", MLP)
-    assert [one["local.lr"] for one in settings(run)] == list(LADDER)
-    assert set(RATES) < set(LADDER)
-    steps = [math.log10(rate) for rate in sorted(LADDER)]
-    even = [math.log10(0.01) + number / 6 for number in range(12)]
-    assert steps == pytest.approx(even, abs=0.02)  # as the E6 series rounds
-
-
-def test_a_method_s_points_are_its_defaults_and_those_beside_them() -> None:
-    def points(name: str) -> list[list[object]]:
-        found = settings(config(name, "fashion-mnist", "p10c2", MLP))
-        return [list(one.values())[:-1] for one in found[:3]]
-
-    assert points("fedprox") == [[0.01], [0.001], [0.1]]  # of 0.001, 0.01, 0.1 and 1
-    assert points("fedntd") == [[1.0, 1.0], [0.5, 1.0], [3.0, 3.0]]  # τ of 1 and 3: at an end
-    assert points("scaffold") == [[1.0], [0.9], [0.5]]  # its default is at an end of 1, 0.9, 0.75 and 0.5
-
-
 def test_a_table_of_global_models_has_no_two_rows_that_are_the_same_by_a_law() -> None:
     """Ditto and fine-tuning train FedAvg's global model, MAP FedRS's; FedPHP's own model teaches."""
     twins = {name: same_global_model(name) for name in ("ditto", "finetune", "map", "scamap", "fedphp")}
@@ -99,35 +74,6 @@ def test_a_model_that_never_trains_by_itself_and_one_that_is_fedavg_s_are_no_row
     assert said["flda"] == "its global model is trained only within a mixture with private models"
     assert said["apfl"] == "its global model is FedAvg's, bit for bit"
     assert said["fedrod"] == ""
-
-
-def test_models_are_scored_when_they_are_finished_and_on_images_that_their_servers_have_not_seen() -> None:
-    runs = {name: config(name, "digits", "iid:10", MLP) for name in METHODS}
-    measures = {name: measure for name, run in runs.items() if (measure := global_measure(run))}
-    clean = "accuracy_clean_mean10"
-    assert measures == {"ccvr": "accuracy_last", "feddf": clean, "fedic": clean}
-    assert measures.keys() == {name for name, run in runs.items() if global_remark(run)}
-    assert "after the last round alone" in global_remark(runs["ccvr"])
-    assert global_remark(runs["feddf"]).startswith("its server has 500 test images without labels, ")
-    last = {name for name, run in runs.items() if personal_measure(run)}
-    assert last == {"ccvr", "fedbabu", "fedetf", "finetune"}
-
-
-@over_methods
-def test_every_method_is_a_row_of_one_of_the_two_tables(name: str) -> None:
-    method = build_method(name, {})
-    assert is_personal(method) or (method.has_global and not same_global_model(name))
-
-
-def test_every_item_lists_every_method_on_every_split() -> None:
-    for item in ITEMS:
-        columns = {cell.column for cell in item.cells}
-        first = list(dict.fromkeys(cell.config.method for cell in item.cells))[: len(MOST_CITED)]
-        assert tuple(first) == MOST_CITED
-        assert Counter(cell.column for cell in item.cells) == dict.fromkeys(columns, len(METHODS))
-    assert len({item.key for item in ITEMS}) == len(ITEMS)
-    assert len(set(MOST_CITED)) == 23
-    assert not any(not_global(_here(name)) for name in MOST_CITED)
 
 
 def test_the_highest_mean_scores_are_promoted_as_soon_as_all_trials_have_ended() -> None:
@@ -202,23 +148,6 @@ def test_a_trial_that_goes_on_has_the_bits_of_one_begun_with_all_rounds(tmp_path
     alone = json.loads((tmp_path / "alone" / "run.json").read_text())
     assert about["identity"] == alone["identity"]
     assert about["hashes"] == alone["hashes"]
-
-
-def test_trials_that_only_item_json_records_are_not_run_again(tmp_path: Path) -> None:
-    """Trials of another protocol have other names, and do not count."""
-    after = _executed(_tiny((0.1, 0.05)), tmp_path)
-    trials = [job.folder for job in _trials(after)]
-    for folder in trials:
-        shutil.rmtree(folder)
-    written_before = json.loads((tmp_path / "zoo" / "fashion-mnist" / "smoke" / "item.json").read_text())
-    _executed(_tiny((0.1, 0.05)), tmp_path)
-    assert not any(folder.exists() for folder in trials)
-    again = json.loads((tmp_path / "zoo" / "fashion-mnist" / "smoke" / "item.json").read_text())
-    assert again == written_before
-    assert unchosen(searched_runs(_tiny((0.1, 0.05)), "smoke", tmp_path, ["fedavg", "p10c2"], 2, SERIAL)) == 0
-    planned = searched_runs(_tiny((0.1, 0.04)), "smoke", tmp_path, ["fedavg", "p10c2"], 2, SERIAL)
-    assert [job.trial for job in planned] == [{"local.lr": 0.04}]
-    assert unchosen(planned) == 1
 
 
 def test_a_method_that_is_no_row_of_a_table_is_refused_with_the_reason(tmp_path: Path) -> None:
