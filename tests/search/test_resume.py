@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import shutil
 from pathlib import Path
 from typing import Any
@@ -38,37 +37,6 @@ def without_fedavg(sweep: Path) -> None:
     about["request"]["methods"] = ["fedmr"]
     del about["methods"]["fedavg"]
     (sweep / "sweep.json").write_text(json.dumps(sealed(about)))
-
-
-def test_the_traps_go_off_when_they_are_opened(tmp_path: Path) -> None:
-    """Else the tests below would show nothing."""
-    sprung = tmp_path / "sprung"
-    pickled, *_ = plant(tmp_path / "a", sprung)
-    pickle.loads(pickled.read_bytes())
-    assert sprung.exists()
-    sprung.unlink()
-    state = next((tmp_path / "a").glob("experiment_state*"))
-    pickle.loads(
-        bytes.fromhex(json.loads(state.read_text())["stats"]["value"])
-    )  # as Tune's decoder does when it is told to
-    assert sprung.exists()
-
-
-def test_a_damaged_run_one_that_is_gone_and_a_copy_of_another_seed_s_are_named_and_carried_out_again(
-    swept: Path, tmp_path: Path, cli: Cli, caplog: pytest.LogCaptureFixture
-) -> None:
-    sweep = Path(shutil.copytree(swept, tmp_path / "a"))
-    without_fedavg(sweep)
-    gone, copy = sweep / "fedmr" / "final" / "seed-1", sweep / "fedmr" / "final" / "seed-2"
-    shutil.rmtree(copy)
-    gone.rename(copy)
-    (sweep / "fedmr" / "trials" / GOOD / "run.json").write_text("[" * 100_000)
-    done = cli("tune", "--resume", "--at-once", 1, "--out", sweep)
-    assert done.code == 0, done.err
-    assert f"{copy}: holds another run" in caplog.text
-    assert f"{gone} is gone" in caplog.text
-    assert {path.name for path in (sweep / "fedmr" / "damaged").iterdir()} == {GOOD, "seed-2"}
-    assert outcome(sweep) == {what: found for what, found in outcome(swept).items() if "fedmr" in what}
 
 
 @pytest.mark.slow
@@ -109,13 +77,6 @@ def test_a_diverged_trial_is_not_carried_out_again(swept: Path, tmp_path: Path, 
     assert done.code == 0, done.err
     assert [path.stat().st_mtime_ns for path in sorted(sweep.rglob("run.json"))] == before
     assert outcome(sweep) == outcome(swept)
-
-
-def test_nothing_of_tune_s_is_left_in_the_folder_of_a_sweep(swept: Path) -> None:
-    names = {path.name for path in swept.rglob("*")}
-    assert not {name for name in names if name.endswith(".pkl") or "state-" in name}
-    left = {path.name for path in (swept / "fedmr").iterdir()}
-    assert left == {"trials", "final"}
 
 
 def test_data_are_not_downloaded_because_a_folder_says_so(swept: Path, tmp_path: Path, cli: Cli) -> None:
