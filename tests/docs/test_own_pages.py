@@ -1,6 +1,4 @@
-"""The pages on data, models, splits, losses, metrics and tables of one's own: what they show runs as it
-stands.
-"""
+"""The pages on own data and own tables, and on programs that read JSON: what they show runs as it stands."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Metric rows survive kills, resumes and folder names; a part file is there completely or not at all."""
+"""Metric rows survive resumes, joins and folder names; what is damaged is refused by name.
+
+tests/runtime/test_killed_writes.py kills runs at their writes.
+"""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -146,89 +146,6 @@ def test_a_part_of_a_later_schema_is_refused_with_both_numbers(tmp_path: Path) -
     pq.write_table(table.replace_schema_metadata({b"raffed.schema": b"99"}), part)
     with pytest.raises(RunFolderError, match=f"schema 99, but this raffed reads schema {SCHEMA_VERSION}"):
         read_metrics(tmp_path)
-
-
-def test_a_missing_run_folder_is_an_error_and_not_an_empty_run(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match="no such run folder"):
-        read_metrics(tmp_path / "nowhere")
-
-
-KILLED = """
-import os, sys
-from pathlib import Path
-import pandas  # pyarrow imports it at its first array: better once here than in every child
-from raffed.results.metric import Row
-from raffed.results.writer import MetricsWriter
-
-def count():
-    global left
-    left -= 1
-    if left < 0:
-        os._exit(9)
-
-def heard(event, arguments):
-    if event in ("os.remove", "os.rename"):
-        count()
-
-def counted_fsync(*arguments, real=os.fsync):
-    count()
-    return real(*arguments)
-
-left = 99
-os.fsync = counted_fsync  # it raises no audit event
-sys.addaudithook(heard)  # Python 3.10's pathlib keeps its own references to os.unlink and os.rename
-for left, folder in enumerate(sys.argv[2:]):
-    child = os.fork()
-    if child:
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-        continue
-    writer = MetricsWriter(Path(folder), "r", "fedavg", "digits", "iid:10", 7)
-    if sys.argv[1] == "flush":
-        writer.add([Row(6, "global", "test", "accuracy", 0.06), Row(6, "global", "test", "accuracy", 0.03, class_=0)])
-        writer.flush()
-    else:
-        writer.drop_after(2)
-    os._exit(0)
-"""
-
-
-def kill_at_every_step(tmp_path: Path, act: str) -> list[Path]:
-    """Folders with rounds 1-3, 4, 5; the k-th was left by a process killed before its k-th change to the
-    disk.
-    """
-    write_rounds(tmp_path / "0", (1, 2, 3), (4,), (5,))
-    copies = [shutil.copytree(tmp_path / "0", tmp_path / str(step)) for step in range(1, 12)]
-    folders = [tmp_path / "0", *copies]
-    command = [sys.executable, "-c", KILLED, act, *map(str, folders)]
-    exits = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.split()
-    assert exits[0] == "9", "the first is killed before it changes anything"
-    assert exits[-1] == "0", "the last gets through"
-    assert set(exits) == {"9", "0"}
-    return folders
-
-
-def test_a_flush_killed_at_any_instant_leaves_its_round_whole_or_absent(tmp_path: Path) -> None:
-    folders = kill_at_every_step(tmp_path, "flush")
-    seen = {tuple(rounds_in(folder)) for folder in folders}
-    before = (1, 1, 2, 2, 3, 3, 4, 4, 5, 5)
-    assert seen == {before, (*before, 6, 6)}
-    assert any(name.endswith(".tmp") for folder in folders for name in files_in(folder)), (
-        "some died before the rename"
-    )
-    for folder in folders:
-        writer(folder)
-        assert not [name for name in files_in(folder) if name.endswith(".tmp")], "the next writer cleans up"
-
-
-def test_drop_after_killed_at_any_instant_leaves_no_duplicate_and_can_be_called_again(tmp_path: Path) -> None:
-    folders = kill_at_every_step(tmp_path, "drop")
-    seen = {tuple(rounds_in(folder)) for folder in folders}
-    whole = (1, 1, 2, 2, 3, 3, 4, 4, 5, 5)
-    assert seen == {whole, whole[:8], whole[:6], whole[:4]}
-    for folder in folders:
-        writer(folder).drop_after(2)
-        assert rounds_in(folder) == [1, 1, 2, 2]
-        assert files_in(folder) == ["part-000001-000002.parquet"]
 
 
 def test_a_kill_between_joining_and_removing_shows_every_row_once(tmp_path: Path) -> None:
