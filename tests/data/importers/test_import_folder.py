@@ -200,7 +200,7 @@ def test_arrays_are_known_by_the_usual_names_of_their_parts(tmp_path: Path, name
     assert notes == [*told, "not used: mean"]
 
 
-# A value is scaled only if it is a pixel, and what pictures hold beside their colours is named.
+# A value is scaled only if it is a pixel.
 
 COUNTS = np.arange(40, dtype=np.uint8).reshape(20, 2)
 CLASSES = np.arange(20) % 2
@@ -214,28 +214,3 @@ def test_bytes_with_one_axis_are_numbers_with_a_note_and_pictures_are_pixels(tmp
     assert "not divided by 255" in counts.facts.notes[0]
     pictures = raffed.Dataset.from_arrays(COUNTS.reshape(20, 1, 2), CLASSES)
     assert pictures.x.dtype == np.uint8
-
-
-def saved(folder: Path, modes: dict[str, int]) -> str:
-    """A folder of 4x4 pictures of these modes and least opacities, two of each in each class."""
-    for label in ("a", "b"):
-        for mode, least in modes.items():
-            for number in range(2):
-                image = Image.new(mode, (4, 4), 255 if mode == "L" else (9, 9, 9, 255)[-len(mode) :])
-                if mode.endswith("A"):
-                    image.putpixel((0, 0), (*image.getpixel((0, 0))[:-1], least))
-                (folder / label).mkdir(parents=True, exist_ok=True)
-                image.save(folder / label / f"{mode}{number}.png")
-    return f"folder:{folder}"
-
-
-@pytest.mark.parametrize(
-    ("modes", "note"),
-    [
-        ({"LA": 254, "L": 255}, "transparency is not used (4 of 8 images)"),
-        ({"RGBA": 255}, ""),
-    ],
-)
-def test_transparency_that_shows_is_named(modes: dict[str, int], note: str, tmp_path: Path) -> None:
-    notes = import_reference(saved(tmp_path, modes)).facts.notes
-    assert [one.partition(": ")[2] for one in notes] == ([note] if note else [])

@@ -180,14 +180,6 @@ def test_numbers_get_the_mean_of_the_training_rows_and_texts_a_category_of_their
 
 
 @pytest.mark.usefixtures("two_tables")
-def test_a_word_is_for_texts_alone() -> None:
-    with pytest.raises(UsageError, match=r"'age' has 1 missing values, the first in line 3; missing=drop"):
-        read_gaps("word")
-    found = read_gaps("word", "&drop=age")
-    assert found.x.tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0]]
-
-
-@pytest.mark.usefixtures("two_tables")
 def test_without_a_rule_all_columns_are_named_at_once_and_no_rule_invents_a_class() -> None:
     with pytest.raises(UsageError, match=r"column 'age' has 1 missing values.*column 'town' 1"):
         read_gaps("")
