@@ -119,15 +119,12 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_loaded(load_runs(runs), folder / "out", items=find_items(runs))
 
 
-@pytest.fixture(scope="session", params=[4, 60], ids=["four", "sixty"])
-def unlike(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of four and of sixty runs. Every other one is of another partition than the rest.
-
-    Names are so long that charts cut them.
+def unlike_page(folder: Path, runs: int) -> Path:
+    """The page of runs that end close together. Every other one is of another partition than the rest, and
+    names are so long that charts cut them.
     """
-    folder = tmp_path_factory.mktemp("unlike")
     write = WriteRun(folder / "runs")
-    for number in range(request.param):
+    for number in range(runs):
         curve = accuracies(0.5 + 0.006 * number, 8)
         method, digest = f"method number {number} with a name that is cut in charts", "ab"[number % 2] * 64
         write(f"r{number}", curve, personal=curve, method=method, classes=4, partition_sha256=digest)
@@ -135,12 +132,10 @@ def unlike(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="session")
+def unlike(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unlike_page(tmp_path_factory.mktemp("unlike"), 4)
+
+
+@pytest.fixture(scope="session")
 def sixty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of sixty runs that end close together. Names of methods are as long as those of papers."""
-    folder = tmp_path_factory.mktemp("sixty")
-    write = WriteRun(folder / "runs")
-    for number in range(60):
-        method = f"a method with a long name, {number}" if number % 7 == 0 else f"method{number}"
-        curve = accuracies(0.5 + 0.006 * number, 8)
-        write(f"r{number}", curve, personal=curve, method=method, classes=4)
-    return write_report([folder / "runs"], folder / "out")
+    return unlike_page(tmp_path_factory.mktemp("sixty"), 60)
