@@ -16,8 +16,7 @@ import raffed
 from raffed import Federation, Local, RunConfig, Runtime
 from raffed.results.runfile import read_run
 from raffed.results.sweep_file import read_sweep
-from tests.reliability.commands import SECONDS, Begin
-from tests.reliability.targets import ENDED_BY_RAY, found, strike
+from tests.reliability.commands import ENDED_BY_RAY, SECONDS, Begin, strike
 
 SMALL = ["--split", "p4c5", "--epochs", "1"]
 COMMANDS = {  # words, the line that shows that its work goes on, what continues it
@@ -57,7 +56,7 @@ def test_a_signal_while_work_goes_on_ends_the_command_resumably(
     placed = [] if name == "tune" else ["--execution", execution]
     command = begin([*words, *SMALL, *placed, "--out", str(out)])
     command.until(shown)
-    ended = command.ended(lambda: strike(found(command, target), number) and None)
+    ended = command.ended(lambda: strike(command.pids(target), number))
     assert ended.code == SIGNALS[number]
     # On a busy machine warnings are repeated behind it
     assert f"raffed: stopped; continue with: {again.format(out=out)}" in ended.err.splitlines()
@@ -91,7 +90,7 @@ def test_a_process_that_is_killed_changes_no_bit_of_the_run_that_is_continued(
     out, words = tmp_path / "run", ["--epochs", "10", "--rounds", "12", "--checkpoint-every", "2"]
     command = begin(["run", *words, "--execution", "ray", "--actors", "2", "--out", str(out)])
     command.until("^round +4")
-    ended = command.ended(lambda: strike(found(command, target)[:1], signal.SIGKILL) and None)
+    ended = command.ended(lambda: strike(command.pids(target)[:1], signal.SIGKILL))
     assert "Traceback" not in ended.err
     assert ended.left == []
     if target not in ENDS:

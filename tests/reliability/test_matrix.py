@@ -6,7 +6,6 @@ RAFFED_DATA=... python -m pytest tests/reliability -m slow
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import signal
@@ -21,7 +20,6 @@ import pytest
 
 import raffed
 from raffed import RunConfig
-from raffed.errors import DiskFullError
 from raffed.methods import build_method
 from raffed.results.runfile import read_run
 from tests.reliability.actors import Fault, Marks, StruckActor
@@ -41,7 +39,6 @@ ARGS: dict[str, dict[str, Any]] = {
 STRIKES = (("slow", 1, 0), ("before", 0, 1), ("in", 1, 1), ("after", 0, 2), ("evaluation", 0, 3))
 STORM = tuple(Fault(*one) for one in STRIKES)
 PLANS = {"storm": STORM, **{fault.kind: (fault,) for fault in STORM}}
-FULL = (0.1, 0.5, 0.9)  # the disk is full after this share of the run's writes
 # Killed when the first round not before this is told: checkpoints are after every second one
 KILLED_AT = (1, 3, 5)
 ROUNDS = 12  # where a driver is killed three times
@@ -139,30 +136,6 @@ def test_a_command_that_is_killed_three_times_and_resumed_each_time_changes_no_b
     assert read_run(folder)["hashes"] == reference(method, ROUNDS)
 
 
-@pytest.mark.parametrize("share", FULL)
-@pytest.mark.parametrize("method", ARGS)
-def test_a_full_disk_ends_the_run_resumably(
-    method: str,
-    share: float,
-    reference: Reference,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """From some write on every file fails to come into being, as with ENOSPC; once there is room, the run
-    goes on.
-
-        All of a run's files take their names by os.replace: vaults, checkpoints, metrics, run.json.
-    """
-    disk = Disk(monkeypatch)
-    raffed.run(config(method), tmp_path / "whole")
-    disk.left = int(share * disk.writes)
-    told = r"no space left at .*; free some space, then `raffed resume .*run` continues the run"
-    with pytest.raises(DiskFullError, match=told):
-        raffed.run(config(method), tmp_path / "run")
-    disk.left = 10**9
-    assert raffed.resume(tmp_path / "run").hashes == reference(method)
-
-
 def killed_after(number: int, command: list[str]) -> int:
     """The exit code of a command of raffed that is killed as soon as it has told of round `number` or a
     later one.
@@ -175,17 +148,3 @@ def killed_after(number: int, command: list[str]) -> int:
                 process.kill()
                 break
     return process.returncode
-
-
-class Disk:
-    """os.replace that counts, and raises ENOSPC once `left` is used up."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.writes, self.left, self._replace = 0, 10**9, os.replace
-        monkeypatch.setattr(os, "replace", self)
-
-    def __call__(self, source: Any, target: Any, **kwargs: Any) -> None:
-        self.writes, self.left = self.writes + 1, self.left - 1
-        if self.left < 0:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
-        self._replace(source, target, **kwargs)
