@@ -7,19 +7,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from raffed.tune_spaces import has_space
 
 import raffed
 from raffed import Data, Federation, RunConfig
 from raffed.api.tuning import seconds_of
+from raffed.data.partition_file import Partition
 from raffed.errors import RunFolderError, UsageError
 from raffed.methods import METHODS
 from raffed.results.sweep_file import read_sweep
 from raffed.runs.run import check_space
 from raffed.search.folder import SweepFolder
 from raffed.search.request import Request, within_budget
-from raffed.search.space import budget_of, check, space_of
+from raffed.search.space import budget_of, check, check_parts, space_of
 from raffed.search.trials import Trial, choose, cost, score, trial_name
 
 BASE = RunConfig(data=Data(validation=0.2), federation=Federation(rounds=2))
@@ -136,6 +138,14 @@ def test_a_method_without_a_global_model_is_not_chosen_by_one() -> None:
         with pytest.raises(UsageError, match="fedrep has no global model: give --select personal"):
             check(asked("fedavg", "fedrep", select=select))
     check(asked("fedavg", "fedrep", select="personal"))
+
+
+def test_personal_models_need_local_test_parts_in_the_papers_protocol() -> None:
+    asked_so = asked("map", select="personal", protocol="paper", base=replace(BASE, data=Data()))
+    without, own = (Partition((np.arange(4),), (np.arange(4, 4 + n),), 2) for n in (0, 2))
+    with pytest.raises(UsageError, match="no client has a local test part"):
+        check_parts(asked_so, without)
+    check_parts(asked_so, own)
 
 
 def test_with_another_choice_the_final_runs_of_the_last_one_are_dropped(tmp_path: Path) -> None:
