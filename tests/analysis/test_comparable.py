@@ -16,6 +16,7 @@ from raffed.analysis.metrics.compare import comparison_table, ranking
 from raffed.analysis.metrics.summary import summary, to_html
 from raffed.analysis.metrics.targets import target_table
 from raffed.analysis.runs.comparable import MARK, apart, comparability, differences, notices
+from raffed.analysis.runs.conditions import ALIKE
 from raffed.analysis.runs.groups import groups
 from raffed.analysis.runs.load import Runs
 from raffed.analysis.sections import task_sections
@@ -24,6 +25,7 @@ from raffed.analysis.table import as_markdown
 from raffed.reproductions.pages.pack_records import main as pack
 
 from raffed.config.run import RunConfig
+from raffed.data.catalogue import DATASETS
 from tests.analysis.changed_run import change
 from tests.analysis.conftest import WriteRun
 
@@ -181,6 +183,19 @@ def test_a_rate_that_a_sweep_chose_belongs_to_the_method(tmp_path: Path, write_r
     change(tmp_path / "map/final/seed-1", "partition_sha256", OTHER)
     table = tuning_table(Sweep(tmp_path, about), write_run.load())
     assert "the partition differs (c3d4e5f6… / a1b2c3d4…, in 1 of 2 seeds)" in as_markdown(table)
+
+
+def test_equal_styles_of_preprocessing_are_those_of_raffed() -> None:
+    """`p10c2` and `file:` of one partition have other styles, and where these are one transform the runs
+    may be compared.
+    """
+    for dataset, info in DATASETS.items():
+        styles: dict[Any, list[str]] = {}
+        for style, transform in info.transforms.items():
+            styles.setdefault(transform, []).append(style)
+        known = [set(one) for one in styles.values() if len(one) > 1]
+        said = [set(one.split()) for one in ALIKE.get(dataset, ())]
+        assert sorted(map(sorted, said)) == sorted(map(sorted, known)), dataset
 
 
 def test_runs_that_one_rule_ended_after_other_numbers_of_rounds_may_be_compared(write_run: WriteRun) -> None:

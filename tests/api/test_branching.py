@@ -12,7 +12,8 @@ import pytest
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.config.validation import Value
-from raffed.errors import RunFolderError, UsageError
+from raffed.data.array_cache import ArrayCache
+from raffed.errors import DataFileError, RunFolderError, UsageError
 from raffed.results.runfile import read_run
 from raffed.results.writer import read_metrics
 from raffed.runs.metric_rows import epsilon, epsilon_of
@@ -179,6 +180,24 @@ def test_a_fork_that_cannot_be_continued_is_refused_and_leaves_nothing(
     with pytest.raises(UsageError, match=reason):
         raffed.fork(four, changes, tmp_path / "fork", at=at)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fork_uses_the_data_of_its_run_and_refuses_changed_ones(tmp_path: Path) -> None:
+    """As `resume` does: the arrays in the cache are those of the recorded hash, and so must the file's be."""
+    table = tmp_path / "t.csv"
+    rows = [f"{i % 7},{i * i % 11},{i % 3}" for i in range(90)]
+    table.write_text("\n".join(["a,b,y", *rows]) + "\n")
+    cache = ArrayCache.of_user()
+    run = tmp_path / "run"
+    raffed.run(of(2, data__dataset=f"csv:{table}?label=y", data__samples=0, method="fedavg"), run)
+    changes: dict[str, Value] = {"local.lr": 0.01, "federation.rounds": 3}
+    table.write_text(table.read_text().replace("0,0,0", "5,5,0"))
+    raffed.fork(run, changes, tmp_path / "from the cache")
+    assert read_run(tmp_path / "from the cache")["data_sha256"] == read_run(run)["data_sha256"]
+    shutil.rmtree(cache.folder)
+    with pytest.raises(DataFileError, match="has changed since the run"):
+        raffed.fork(run, changes, tmp_path / "fork")
+    assert not (tmp_path / "fork").exists()
 
 
 opacus = pytest.mark.skipif(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import shutil
 from contextlib import nullcontext
@@ -16,19 +17,25 @@ from raffed.analysis.sweeps import Sweep, tuning_table
 from ray.tune.schedulers import TrialScheduler
 
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed.cli.messages import repeated_warnings
+from raffed.cli.screen import make_screen
 from raffed.errors import RunFolderError, UsageError
 from raffed.results.runfile import RUN_FILE, SWEEP_FILE, read_run, write_json
 from raffed.results.sweep_file import read_sweep
 from raffed.runs.folder import run_config
+from raffed.search import trainable
 from raffed.search.folder import SweepFolder, check_place
-from raffed.search.ledger import Halving, at_rungs, first_rung, known_trials, optuna_search
+from raffed.search.ledger import Halving, at_rungs, first_rung, known_trials, optuna_search, shown
 from raffed.search.ray_tune import outcome
 from raffed.search.request import Request
 from raffed.search.space import Axes
 from raffed.search.trainable import (
+    Report,
     TrialTask,
     federation,
     make_room,
+    warnings_in,
+    with_warnings,
 )
 from raffed.search.trials import Trial, read_trial, trial_name
 from tests.forging import FEWEST
@@ -226,3 +233,36 @@ def test_settings_are_found_in_their_folders_whatever_the_order_of_their_names(t
     for axes in (["local.lr", "mu"], ["mu"], ["mu", "local.lr", "more"]):
         with pytest.raises(RunFolderError, match="trials, number 0: this is not a setting of this search"):
             known_trials(resumed, "fedprox", None, axes)
+
+
+# Warnings of a trial's process reach the command, which counts each of them once
+
+ROW = {"round": 2, "score": 0.5}
+
+
+def test_a_trial_sends_its_warnings_with_its_next_report_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    reports: list[Report] = []
+    monkeypatch.setattr(trainable.tune, "report", reports.append)
+
+    def execute(config: Any, task: Any, warned: list[str]) -> None:
+        for number in (1, 2, 3):
+            if number < 3:
+                logging.getLogger("raffed.runs.run").warning("round %d\n  of two lines", number)
+            trainable.tune.report(with_warnings({"round": number}, warned))
+
+    monkeypatch.setattr(trainable, "execute_trial", execute)
+    trainable.federation({}, SimpleNamespace())  # type: ignore[arg-type]
+    assert [warnings_in(one) for one in reports] == [
+        ("round 1 of two lines",),
+        ("round 2 of two lines",),
+        (),
+    ]
+
+
+def test_the_board_counts_the_warnings_of_trials(capsys: pytest.CaptureFixture[str]) -> None:
+    with repeated_warnings(["tune"]):
+        for name in "ab":
+            trial = shown(name, {}, "running", with_warnings(ROW, ["odd setting"]))
+            event = {"event": "trial", "method": "fedavg", **trial.as_dict()}
+            make_screen(as_json=False).show(event, rounds=2, warnings=trial.warnings)
+    assert capsys.readouterr().err.splitlines() == ["raffed: 2 warnings:", "  odd setting (2 times)"]
