@@ -59,7 +59,6 @@ RUN_FILE_DAMAGES: dict[str, Damage] = {
     "a later schema": says(lambda about: about.update(schema=99)),
     "files leads out of the folder": says(lambda about: about.update(files={"../x": "0" * 64})),
     "a segment begins elsewhere": says(lambda about: about["segments"][0].update({"from": 2})),
-    "a section has another key": says(lambda about: about["config"]["data"].update(splitt=3)),
     "cut": text(lambda old: old[: len(old) // 2]),
     "a named pipe": instead(os.mkfifo),
     "a link out of the folder": instead(lambda path: path.symlink_to(path.parents[1] / "away")),
@@ -77,11 +76,17 @@ def test_every_command_that_reads_run_json_refuses_a_damaged_one_in_one_line(
         assert told_once(done, "run.json"), (command, done)
     for folder in (stopped, tmp_path):
         done = cli("report", folder, "--out", tmp_path / "out")
-        assert told_once(done, "run.json") or what == "a section has another key", done
+        assert told_once(done, "run.json"), done
     (tmp_path / "compared").mkdir()
     stopped.rename(tmp_path / "compared" / "fedavg")
     done = cli("compare", "--method", "fedavg", "--out", tmp_path / "compared")
     assert (done.code, "run.json" in done.err) == (2, True), done
+
+
+def test_a_configuration_that_cannot_be_read_is_told_with_the_files_name(cli: Cli, stopped: Path) -> None:
+    says(lambda about: about["config"]["data"].update(splitt=3))(stopped)
+    for command in ("resume", "verify"):
+        assert told_once(cli(command, stopped), f"{stopped}/run.json: its configuration cannot be read")
 
 
 @pytest.mark.parametrize("lost", [["hashes"], ["round_hashes"], ["hashes", "round_hashes"]])
@@ -140,10 +145,12 @@ def test_rows_that_were_changed_are_told_by_every_command_that_reads_them(
     assert told_once(done, "metrics"), done
     assert contents(run) == before
     done = cli("verify", run, "--rounds", "0")
-    assert (done.code, "metrics" in done.out + done.err) in {(1, True), (2, True)}
+    assert done.code in (1, 2)
+    assert "metric" in done.out + done.err
     done = cli("report", run, "--out", tmp_path / "out")
     assert re.search(rf"raffed: .*{run}.*metrics", done.err), done
-    assert load_runs(run).metrics.empty  # no mean has a changed row
+    if (run / "metrics").is_dir():
+        assert load_runs(run).metrics.empty  # no mean has a changed row
 
 
 @pytest.mark.more
