@@ -43,7 +43,9 @@ def differences(
     The result is empty if only the method and its arguments differ. `declared` names fields that differ on
     purpose. If `measure` depends on which rounds were evaluated, these must be the same.
     """
-    found = [*_partitions(runs, one, other), *_rounds_done(runs, one, other), *_own_code(runs, one, other)]
+    found = [*_partitions(runs, one, other), *_own_code(runs, one, other)]
+    if "federation.rounds" not in declared:
+        found += _rounds_done(runs, one, other)
     found += _evaluated(runs, one, other, [name for name in schedule(measure) if name not in declared])
     a, b = conditions(runs, one), conditions(runs, other)
     chosen = declared | ROUNDING | (tuned_fields(runs, one) & tuned_fields(runs, other))
