@@ -42,6 +42,9 @@ IMPORTED = (
 )
 
 
+MORE = "RAFFED_WARM"  # a variable that names modules that are imported as well
+
+
 def python(
     words: Sequence[str],
     *,
@@ -63,6 +66,45 @@ def python(
             file.seek(0)
             texts.append(file.read().decode())
     return subprocess.CompletedProcess(list(words), code, *texts)
+
+
+def begin(
+    words: Sequence[str],
+    out: Path,
+    err: Path,
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> int:
+    """Start `python WORDS...` as the leader of a session, with default signal handlers. Do not wait for it.
+
+    Args:
+        words: As those of `python`.
+        out: The file that gets its standard output.
+        err: The file that gets its standard error.
+        cwd: Its working folder.
+        env: Its environment.
+
+    Returns:
+        Its process id. The process stays a zombie until `reap` is called.
+    """
+    wanted = {
+        "words": list(words),
+        "cwd": str(cwd or Path.cwd()),
+        "env": dict(env or os.environ),
+        "leads": True,
+    }
+    line = _server()
+    with out.open("ab") as out_file, err.open("ab") as err_file:
+        socket.send_fds(line, [json.dumps(wanted).encode()], [out_file.fileno(), err_file.fileno()])
+    return int(line.recv(100))
+
+
+def reap(pid: int) -> int:
+    """Wait until a process that `begin` started has ended. Returns its exit code, negative for a signal."""
+    line = _server()
+    line.send(json.dumps({"reap": pid}).encode())
+    return int(line.recv(100))
 
 
 def _answer(line: socket.socket, words: list[str], timeout: float) -> int:
@@ -106,14 +148,16 @@ def _serve(line: socket.socket) -> None:
         if not asked:
             return
         wanted = json.loads(asked)
-        pid = os.fork()
+        pid = wanted.get("reap") or os.fork()
         if pid == 0:
             line.close()
             _become(wanted, streams)
         for stream in streams:
             os.close(stream)
-        line.send(str(pid).encode())
-        line.send(str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
+        if "reap" not in wanted:
+            line.send(str(pid).encode())
+        if "leads" not in wanted:
+            line.send(str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
 
 
 def _become(wanted: dict[str, object], streams: list[int]) -> None:
@@ -125,6 +169,11 @@ def _become(wanted: dict[str, object], streams: list[int]) -> None:
     for at, stream in enumerate(streams, start=1):
         os.dup2(stream, at)
         os.close(stream)
+    if "leads" in wanted:
+        os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in (signal.SIGTERM, signal.SIGHUP):  # nohup ignores them
+            signal.signal(number, signal.SIG_DFL)
     settle(wanted["env"], str(wanted["cwd"]))  # type: ignore[arg-type]
     path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:] = [*(one for one in path if one), *sys.path[1:]]
@@ -187,7 +236,7 @@ def leave() -> None:
 
 if __name__ == "__main__":
     atexit.register(leave)  # first, so that it is called last
-    for module in IMPORTED:
+    for module in (*IMPORTED, *os.environ.pop(MORE, "").split()):
         importlib.import_module(module)
     gc.freeze()
     _serve(socket.socket(fileno=int(sys.argv[1])))
