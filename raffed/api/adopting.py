@@ -33,13 +33,13 @@ def adopt(path: str | Path) -> dict[str, Any]:
         "licence": checkout.licence(),
         "files": checkout.hashes,
         "sha256": checkout.sha256,
-        "methods": [_plain(one) for one in checkout.methods()],
-        "flags": [_plain(one) for one in checkout.flags()],
-        "packages": [_plain(one) for one in checkout.packages()],
-        "missing": [_plain(one) for one in checkout.files()],
-        "undefined": [_plain(one) for one in checkout.names()],
-        "unreadable": [_plain(one) for one in checkout.unreadable],
-        "versions": [_plain(one) for one in checkout.versions()],
+        "methods": [_plain(entry) for entry in checkout.methods()],
+        "flags": [_plain(entry) for entry in checkout.flags()],
+        "packages": [_plain(entry) for entry in checkout.packages()],
+        "missing": [_plain(entry) for entry in checkout.files()],
+        "undefined": [_plain(entry) for entry in checkout.names()],
+        "unreadable": [_plain(entry) for entry in checkout.unreadable],
+        "versions": [_plain(entry) for entry in checkout.versions()],
         "traps": [
             {"trap": trap, "says": SAYS[trap], "places": [str(place) for place in places]}
             for trap, places in traps_of(checkout).items()
