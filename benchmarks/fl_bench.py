@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from benchmarks.checkouts import checkout
 from benchmarks.contestant import Contestant, Lines, serve
-from benchmarks.workloads import Workload, initial_net
+from benchmarks.workloads import PEERS_DEVICE, Workload, initial_net
 from raffed.data.transforms import prepare_images
 from raffed.runs.participation import draw_participants
 from raffed.runtime.setup import Setup
@@ -118,7 +118,7 @@ def _settings(setup: Setup, workers: int) -> dict[str, Any]:
             "batch_size": local.batch_size,
             "client_side_evaluation": False,
             "test": {"client": {"interval": -1, "finetune_epoch": 0, "test": False}},
-            "use_cuda": False,
+            "use_cuda": PEERS_DEVICE == "cuda",
             "save_log": False,
             "save_learning_curve_plot": False,
             "save_metrics": False,

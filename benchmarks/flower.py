@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from benchmarks.bare import client_tensors, train
 from benchmarks.contestant import Contestant, Lines, serve
-from benchmarks.workloads import Workload, initial_net, workload
+from benchmarks.workloads import PEERS_DEVICE, Workload, initial_net, workload
 from raffed.runs.participation import draw_participants
 from raffed.runtime.setup import Setup
 
@@ -36,12 +36,13 @@ def _loaded(name: str) -> tuple[Setup, nn.Module]:
     """A worker's setup and network, made with its first client."""
     torch.set_num_threads(1)
     setup = workload(name).setup()
-    return setup, initial_net(setup)
+    return setup, initial_net(setup).to(PEERS_DEVICE)
 
 
 @cache
 def _tensors(name: str, client: int) -> tuple[Tensor, Tensor]:
-    return client_tensors(_loaded(name)[0], client)
+    x, y = client_tensors(_loaded(name)[0], client)
+    return x.to(PEERS_DEVICE), y.to(PEERS_DEVICE)
 
 
 @client_app.train()
@@ -114,6 +115,6 @@ def run(lines: Lines, chosen: Workload) -> None:
     )
     backend: Any = {
         "init_args": {"num_cpus": CPUS, "include_dashboard": False},
-        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+        "client_resources": {"num_cpus": 1, "num_gpus": 0.0 if PEERS_DEVICE == "cpu" else 1 / CPUS},
     }
     run_simulation(server_app, client_app, setup.partition.num_clients, backend_config=backend)

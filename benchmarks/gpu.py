@@ -12,7 +12,8 @@ passes (torch counts them, for one image, forwards and backwards) a second, over
 8192 x 8192 matrices, measured first: in bf16, or in TF32 for fp32, as torch lets convolutions do. The bare
 loop takes whatever kernels cuDNN likes, raffed the deterministic ones. `--device cpu` rehearses it where
 there is no GPU. Names: bare, actors-K and stacks-K for K actors of 1/K each (stacks of 10/K clients); any of
-them with -bf16, and raffed's also with -unrecorded, without CUDA graphs.
+them with -bf16, and raffed's also with -unrecorded, without CUDA graphs. pfl, flower and flbench are other
+packages, in the interpreter that RAFFED_PEERS names; a row says so where one is absent or fails.
 """
 
 from __future__ import annotations
@@ -41,26 +42,19 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks import ours
 from benchmarks.bare import client_tensors, train
 from benchmarks.contestant import Contestant, Lines, serve
-from benchmarks.process import GoneError, Process
+from benchmarks.process import GoneError, Process, command
 from benchmarks.race import TIMEOUT
 from benchmarks.random_images import with_random_images
 from benchmarks.report import plot
 from benchmarks.round_time import machine
-from benchmarks.workloads import WORKLOADS, BenchmarkSetup, Workload, initial_net, started
-from raffed import Data, Model, Numerics
+from benchmarks.workloads import RESNET, WORKLOADS, BenchmarkSetup, Workload, initial_net
+from raffed import Numerics
 from raffed.runs.participation import draw_participants
 from raffed.runtime.machine import GRAPHS
 from raffed.runtime.setup import Setup
 
-CIFAR = Data("cifar10", "iid:10", transform="plain", local_test=0.0)
-RESNET = Workload(
-    "W6",
-    "CIFAR-10, 10 of 10 clients of 5,000 images, 1 epoch of batch 64, ResNet-18",
-    started(CIFAR, Model("resnet18"), 1, 64, 1.0),
-    1,
-    10,
-)
 KNOWN = {w.name: w for w in (*WORKLOADS, RESNET)}
+PEERS = ("pfl", "flower", "flbench")  # other packages, where they are installed and know the workload
 NAMES = (
     "bare",
     "actors-1",
@@ -73,6 +67,7 @@ NAMES = (
     "bare-bf16",
     "actors-4-bf16",
     "stacks-1-bf16",
+    *PEERS,
 )
 SIDE = 8192  # of the matrices whose product is the peak
 
@@ -129,8 +124,8 @@ def contestant(name: str, workload: Workload, device: str) -> tuple[Setup, Conte
         return setup, Floor(setup, device, low)
     if kind not in ("actors", "stacks") or not number.isdigit():
         raise ValueError(
-            f"no contestant {name!r}; there are bare, actors-K and stacks-K, with or without -bf16, the last "
-            "two also with -unrecorded after it"
+            f"no contestant {name!r}; there are {', '.join(PEERS)}, and bare, actors-K and stacks-K, with or "
+            "without -bf16, the last two also with -unrecorded after it"
         )
     if plain != name:
         os.environ[GRAPHS] = "off"  # this process is the contestant's own, and its actors inherit it
@@ -223,8 +218,10 @@ def measure(
     row |= {"accuracy": None, "note": None, "parts": {}}
     try:
         with Watch() as watch:
+            lane = [sys.executable, "-m", "benchmarks.gpu", "--lane", name, workload.name, device, images]
+            theirs = name in PEERS
             process = Process(
-                [sys.executable, "-m", "benchmarks.gpu", "--lane", name, workload.name, device, images]
+                command(name, workload.name) if theirs else lane, {"RAFFED_PEERS_DEVICE": device}
             )
             try:
                 row["start_s"] = process.start(TIMEOUT)

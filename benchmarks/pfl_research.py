@@ -21,7 +21,7 @@ from torch import Tensor
 from benchmarks.bare import client_tensors
 from benchmarks.contestant import Contestant, Lines, serve
 from benchmarks.process import Process, command
-from benchmarks.workloads import Workload, initial_net
+from benchmarks.workloads import PEERS_DEVICE, Workload, initial_net
 from raffed.runs.participation import draw_participants
 from raffed.runtime.setup import Setup
 
@@ -128,7 +128,7 @@ def _datasets(setup: Setup) -> Any:
                 yield x[index], y[index]
 
     every = [
-        Shuffled(client_tensors(setup, client), user_id=str(client))
+        Shuffled([part.to(PEERS_DEVICE) for part in client_tensors(setup, client)], user_id=str(client))
         for client in range(setup.partition.num_clients)
     ]
     return every.__getitem__
@@ -136,6 +136,6 @@ def _datasets(setup: Setup) -> Any:
 
 def run(lines: Lines, workload: Workload, processes: int) -> None:
     """Serve the benchmark as one process or as two."""
-    os.environ["PFL_PYTORCH_DEVICE"] = "cpu"
+    os.environ["PFL_PYTORCH_DEVICE"] = PEERS_DEVICE
     setup = workload.setup()
     serve(lines, setup, Pfl(setup) if processes == 1 else Pair(setup, workload.name))

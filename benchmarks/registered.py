@@ -1,11 +1,12 @@
 """Cost of a run against the number of registered clients, of whom 100 are drawn in a round.
 
-    python -m benchmarks.registered [--clients 1000 10000 100000] [--rounds 10] [--repetitions 3]
-        [--out FILE.json]
+    python -m benchmarks.registered [--clients 1000 1000000] [--method fedavg map] [--rounds 10]
+        [--repetitions 3] [--out FILE.json]
 
-Synthetic images, 20 a client, in an npz file; MAP, whose clients keep a private model, on a small MLP, one
-client after the other, a checkpoint at the end. Every step is a process of its own: the run, which stops one
-round before its last, the resumption for that round, and the verification of every file and three rounds.
+Every client draws 20 of 60,000 synthetic images of 28 x 28 (a split of this file). LeNet; FedAvg, and MAP,
+whose clients keep a private model; one client after the other; a checkpoint at the end. Every step is a
+process of its own: the run, which stops one round before its last, the resumption for that round, and the
+verification of every file and three rounds.
 
 Columns: CPU seconds from the start of the process to the first round ("start"); median wall and CPU seconds
 of a round after the first two; wall and CPU seconds of the checkpoint, of the resumption without its round,
@@ -30,31 +31,50 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
+import raffed
 from benchmarks.history import add
 from benchmarks.scale import SAMPLES
 
-DRAWN, VERIFIED = 100, 3
+DRAWN, VERIFIED, IMAGES = 100, 3, 60_000
 
 
-def write_noise(path: Path, clients: int) -> None:
-    """Write the data of these clients: images of 8 x 8 and ten classes."""
+@raffed.split(overlapping=True)
+def drawn(labels: np.ndarray, rng: np.random.Generator, num_classes: int, clients: int) -> list[np.ndarray]:
+    """Give each client 20 different samples; clients share them.
+
+    Args:
+        labels: Labels [N].
+        rng: Generator of all draws.
+        num_classes: C.
+        clients: Number of clients.
+    """
+    first = rng.integers(0, len(labels), clients)
+    step = rng.integers(1, len(labels) // SAMPLES, clients)
+    return list((first[:, None] + step[:, None] * np.arange(SAMPLES)) % len(labels))
+
+
+def write_noise(path: Path) -> None:
+    """Write images of 28 x 28 and ten classes."""
     rng = np.random.default_rng(0)
-    x = rng.integers(0, 255, (clients * SAMPLES, 1, 8, 8), dtype=np.uint8)
-    y = rng.integers(0, 10, clients * SAMPLES)
+    x = rng.integers(0, 255, (IMAGES, 1, 28, 28), dtype=np.uint8)
+    y = rng.integers(0, 10, IMAGES)
     np.savez(path, x=x, y=y, x_test=x[:1000], y_test=y[:1000])
 
 
-def config_of(data: Path, clients: int, rounds: int, cohort: int) -> Any:
+def config_of(method: str, data: Path, clients: int, rounds: int, cohort: int) -> Any:
     """Return the configuration of a run on these data."""
     from raffed import Data, Federation, Local, Model, Numerics, RunConfig, Runtime
 
     return RunConfig(
-        method="map",
-        data=Data(f"npz:{data}", f"iid:{clients}", local_test=0.2),
-        model=Model("mlp", {"hidden": [64]}),
+        method=method,
+        data=Data(
+            f"npz:{data}", "benchmarks.registered:drawn", split_args={"clients": clients}, local_test=0.2
+        ),
+        model=Model("lenet"),
         local=Local(lr=0.01, batch_size=10, epochs=1),
         numerics=Numerics(cohort=cohort),
         federation=Federation(rounds=rounds, participation=DRAWN / clients, eval_every=rounds),
@@ -89,9 +109,10 @@ def spent_in(owner: type, name: str, found: list[tuple[float, float]]) -> None:
 FIRST = "_begun"  # the method of the round loop that is called when everything is loaded
 
 
-def step(what: str, data: Path, clients: int, rounds: int, cohort: int, out: Path) -> dict[str, Any]:
+def step(
+    what: str, method: str, data: Path, clients: int, rounds: int, cohort: int, out: Path
+) -> dict[str, Any]:
     """Return what one process of the benchmark measured of itself."""
-    import raffed
     from raffed.runs.federation import RoundLoop
     from raffed.runs.folder import RunFolder
 
@@ -116,7 +137,7 @@ def step(what: str, data: Path, clients: int, rounds: int, cohort: int, out: Pat
             done += 1
             return done == rounds - 1
 
-        raffed.run(config_of(data, clients, rounds, cohort), out, stop=stop)
+        raffed.run(config_of(method, data, clients, rounds, cohort), out, stop=stop)
     elif what == "resume":
         raffed.resume(out)
     else:
@@ -132,11 +153,11 @@ def step(what: str, data: Path, clients: int, rounds: int, cohort: int, out: Pat
     }
 
 
-def line(clients: int, rounds: int, cohort: int) -> dict[str, Any]:
+def line(method: str, clients: int, rounds: int, cohort: int) -> dict[str, Any]:
     """Return a line of the table. Every step is a process of its own."""
     with tempfile.TemporaryDirectory() as made:
         data, out = Path(made) / "noise.npz", Path(made) / "run"
-        write_noise(data, clients)
+        write_noise(data)
         found = {}
         for what in ("run", "resume", "verify"):
             numbers = (str(number) for number in (clients, rounds, cohort))
@@ -146,6 +167,7 @@ def line(clients: int, rounds: int, cohort: int) -> dict[str, Any]:
                 "benchmarks.registered",
                 "--step",
                 what,
+                method,
                 str(data),
                 str(out),
             ]
@@ -154,6 +176,7 @@ def line(clients: int, rounds: int, cohort: int) -> dict[str, Any]:
             found[what] = json.loads(told.stdout.splitlines()[-1])
     run, resumed, verified = found["run"], found["resume"], found["verify"]
     return {
+        "method": method,
         "clients": clients,
         "start_cpu_s": run["start"],
         "round_s": run["round"][0],
@@ -168,38 +191,40 @@ def line(clients: int, rounds: int, cohort: int) -> dict[str, Any]:
     }
 
 
-def medians(sizes: Sequence[int], turns: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Return a line for each number of clients: the median of its turns, and how flat a round is."""
-    found = [
-        {name: statistics.median(turn[place][name] for turn in turns) for name in turns[0][place]}
-        for place in range(len(sizes))
-    ]
-    fewest = min(found, key=lambda row: float(row["clients"]))["round_cpu_s"]
-    return [{**row, "round_ratio": row["round_cpu_s"] / fewest} for row in found]
+def medians(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the medians for each method and number of clients, and how flat a round is."""
+    table = pd.DataFrame(lines).groupby(["method", "clients"]).median().reset_index()
+    fewest = table.groupby("method")["round_cpu_s"].transform("first")  # the rows are in order
+    table = table.assign(round_ratio=table["round_cpu_s"] / fewest)
+    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--clients", type=int, nargs="+", default=[1000, 10_000, 100_000])
+    parser.add_argument("--clients", type=int, nargs="+", default=[1000, 1_000_000])
+    parser.add_argument("--method", nargs="+", default=["fedavg", "map"])
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--cohort", type=int, default=0, help="clients in a stack")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--history", type=Path, help="file of JSON lines to which the lines are added")
-    parser.add_argument("--step", nargs=6, help=argparse.SUPPRESS)
+    parser.add_argument("--step", nargs=7, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.step:
-        what, data, out, *numbers = options.step
+        what, method, data, out, *numbers = options.step
         clients, rounds, cohort = (int(number) for number in numbers)
-        print(json.dumps(step(what, Path(data), clients, rounds, cohort, Path(out))))
+        print(json.dumps(step(what, method, Path(data), clients, rounds, cohort, Path(out))))
         return
-    turns = [
-        [line(clients, options.rounds, options.cohort) for clients in options.clients]
-        for _ in range(options.repetitions)
-    ]
-    found = medians(options.clients, turns)
+    found = medians(
+        [
+            line(method, clients, options.rounds, options.cohort)
+            for _ in range(options.repetitions)
+            for method in options.method
+            for clients in options.clients
+        ]
+    )
     table = Table(*found[0])
     for row in found:
         table.add_row(*(f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values()))

@@ -9,6 +9,7 @@ there).
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Any
@@ -191,8 +192,20 @@ WHOLE = replace(
 )
 
 
+_CIFAR = Data("cifar10", "iid:10", transform="plain", local_test=0.0)
+RESNET = Workload(
+    "W6",
+    "CIFAR-10, 10 of 10 clients of 5,000 images, 1 epoch of batch 64, ResNet-18",
+    started(_CIFAR, Model("resnet18"), 1, 64, 1.0),
+    1,
+    10,
+)
+# Where other packages train: benchmarks.gpu says it to their processes
+PEERS_DEVICE = os.environ.get("RAFFED_PEERS_DEVICE", "cpu")
+
+
 def workload(name: str) -> Workload:
-    return {w.name: w for w in (*WORKLOADS, WHOLE)}[name]
+    return {w.name: w for w in (*WORKLOADS, WHOLE, RESNET)}[name]
 
 
 def _all_digits(setup: Setup) -> tuple[Any, Dataset]:
