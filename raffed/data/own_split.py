@@ -113,6 +113,11 @@ class OwnSplit(Split):
         )
 
     @property
+    def overlapping(self) -> bool:
+        """Whether the function is marked so."""
+        return mark_of(self.function.load(), KIND, SplitMark()).overlapping
+
+    @property
     def client_count(self) -> int | None:
         """The argument `clients` of the function, given or by default, if it has one."""
         known = inspect.signature(self.function.load()).parameters.get("clients")
@@ -136,9 +141,8 @@ class OwnSplit(Split):
             )
         with user_errors(self.function.reference):
             found = function(**supplied, **self.args)
-        mark = mark_of(function, KIND, SplitMark())
         where = f"{self.function.where}: {self.typed}"
-        made = checked_lists(found, len(pool.labels), mark.overlapping, where)
+        made = checked_lists(found, len(pool.labels), self.overlapping, where)
         if self.client_count not in (None, len(made)):
             raise UsageError(f"{where} gave {len(made)} lists, and clients = {self.client_count}")
         return made

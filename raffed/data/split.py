@@ -233,7 +233,7 @@ class Split:
         moved.
         """
         clients, size = self.client_count, len(pool.labels)
-        if clients is not None and minimum * clients > size:
+        if clients is not None and minimum * clients > size and not self.overlapping:
             raise UsageError(
                 f"{self.text}: {size} samples cannot give {clients} clients {_needs(minimum)}; use fewer "
                 f"clients"
@@ -321,6 +321,11 @@ class Split:
             f"{place_of(type(self))}: {type(self).__name__} must draw from stream(seed, PURPOSE) only, not "
             "from random, numpy.random or torch"
         )
+
+    @property
+    def overlapping(self) -> bool:
+        """Whether clients may share samples."""
+        return False
 
     @property
     def client_count(self) -> int | None:

@@ -27,8 +27,8 @@ def halves(labels, rng, clients: Annotated[int, Range(2), Doc("Clients.")] = 4, 
 
 
 @raffed.split(overlapping=True)
-def everybody(labels):
-    return [range(len(labels))] * 3
+def everybody(labels, clients: int = 3):
+    return [range(len(labels))] * clients
 
 
 def by_class(labels, num_classes):

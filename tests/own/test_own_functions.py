@@ -143,6 +143,7 @@ def test_a_function_divides_the_labels_with_arguments_of_its_own() -> None:
     assert [set(LABELS[one]) for one in parts] == [{one} for one in range(10)]
     assert parse_split("./mylab.py:halves", {"clients": 7}).client_count == 7
     assert [len(one) for one in divided("./mylab.py:everybody")] == [120] * 3  # which its mark allows
+    assert len(divided("./mylab.py:everybody", clients=121)) == 121  # more clients than samples
     (Path.cwd() / "boom.py").write_text("raise SystemExit(3)\n", encoding="utf-8")
     assert split_name(" ./boom.py:f ") == "./boom.py:f"  # a name is checked without importing the file
 
