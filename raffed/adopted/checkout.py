@@ -173,11 +173,14 @@ class Checkout:
 
     def file_of(self, module: str) -> Path | None:
         """Return the file of a module of the author's, or None."""
-        path = self.root.joinpath(*module.split(".")) if module else self.root
+        path = self._path_of(module)
         for file in (path.with_suffix(".py"), path / "__init__.py"):
             if file.is_file():
                 return file
         return None
+
+    def _path_of(self, module: str) -> Path:
+        return self.root.joinpath(*filter(None, module.split(".")))
 
     def is_in(self, package: str, source: Source) -> bool:
         """Return whether a file belongs to the family's package of `servers` or `clients`."""
@@ -287,23 +290,21 @@ class Checkout:
 
     def packages(self) -> list[Missing]:
         """Return the packages that are imported and not installed here, each where it is imported first."""
-        found: dict[str, Missing] = {}
-        for source in self.sources.values():
-            for node, module, _ in source.imports():
-                first = module.split(".")[0]
-                if first and not self.is_local(first) and importlib.util.find_spec(first) is None:
-                    found.setdefault(first, Missing(first, source.at(node)))
-        return sorted(found.values())
+        foreign = {name.split(".")[0]: place for name, place in self._imported() if not self.is_local(name)}
+        absent = [name for name in foreign if importlib.util.find_spec(name) is None]
+        return sorted(Missing(name, foreign[name]) for name in absent)
 
     def files(self) -> list[Missing]:
         """Return the modules of the author's that are imported and not released."""
-        found: dict[str, Missing] = {}
-        for source in self.sources.values():
-            for node, module, _ in source.imports():
-                lost = module and self.is_local(module) and self.file_of(module) is None
-                if lost and not self.root.joinpath(*module.split(".")).is_dir():
-                    found.setdefault(module, Missing(module, source.at(node)))
-        return sorted(found.values())
+        own = {name: place for name, place in self._imported() if self.is_local(name)}
+        lost = [name for name in own if not (self.file_of(name) or self._path_of(name).is_dir())]
+        return sorted(Missing(name, own[name]) for name in lost)
+
+    def _imported(self) -> list[tuple[str, CodeLine]]:
+        """Return each module that is imported, and where; the first place of a module comes last."""
+        sources = self.sources.values()
+        places = [(name, each.at(node)) for each in sources for node, name, _ in each.imports() if name]
+        return places[::-1]
 
     def names(self) -> list[Missing]:
         """Return names that are used and defined nowhere, and methods called on self that no class has."""
@@ -312,17 +313,16 @@ class Checkout:
         foreign = self._foreign()
         for source in self.sources.values():
             known = self._known(source, {source.path})
-            for node in sorted(source.all(ast.Name), key=position):
-                if known is not None and node.id not in known:
-                    found.setdefault((node.id, source.path), Missing(node.id, source.at(node)))
-            for call in sorted(source.all(ast.Call), key=position):
-                method = call.func
-                if isinstance(method, ast.Attribute) and last_name(method.value) == "self":
-                    name = method.attr
-                    classes = {outer.name for outer in source.around[call] if isinstance(outer, ast.ClassDef)}
-                    own = bool(classes) and not classes & foreign
-                    if own and name not in defined and name[:2] != "__":
-                        found.setdefault((name, source.path), Missing(f"self.{name}", source.at(call)))
+            lost: list[tuple[str, ast.expr]] = []
+            lost += [(node.id, node) for node in source.all(ast.Name) if known and node.id not in known]
+            for call in source.all(ast.Call):
+                classes = {outer.name for outer in source.around[call] if isinstance(outer, ast.ClassDef)}
+                called, method = text_of(call.func), last_name(call.func)
+                own = bool(classes) and not classes & foreign and called == f"self.{method}"
+                if own and method not in defined and method[:2] != "__":
+                    lost.append((called, call))
+            for name, node in sorted(lost, key=lambda name_and_node: position(name_and_node[1])):
+                found.setdefault((name, source.path), Missing(name, source.at(node)))
         return sorted(found.values(), key=lambda missing: missing.place)
 
     def _known(self, source: Source, seen: set[str]) -> set[str] | None:
@@ -359,18 +359,15 @@ class Checkout:
             head = _line_of(folder / ".git", "HEAD")
             if head is not None:
                 name = head.removeprefix("ref: ")
-                if name == head:
-                    return head
-                packed = _line_of(folder / ".git", "packed-refs", f" {name}")
-                return _line_of(folder / ".git", name) or (packed.split()[0] if packed else None)
+                listed = (_line_of(folder / ".git", "packed-refs", f" {name}") or "").partition(" ")[0]
+                return head if name == head else _line_of(folder / ".git", name) or listed or None
         return None
 
     def licence(self) -> str | None:
-        """Return the licence by the first lines of the file that holds it, or None if there is none."""
+        """Return the first words of the file that holds the licence, or None if there is none."""
         for file in sorted(self.folder.glob("*")):
             if re.match(r"(licen[cs]e|copying)(\.|$)", file.name, re.IGNORECASE) and file.is_file():
-                words = " ".join(_text(self.folder, file)[:2000].split())
-                return next((name for sign, name in LICENCES.items() if re.search(sign, words)), file.name)
+                return " ".join(_text(self.folder, file).split()[:6])
         return None
 
     def versions(self) -> list[Missing]:
@@ -383,15 +380,6 @@ class Checkout:
                     if match := re.match(stated, line):
                         found.append(Missing(match[1], CodeLine(self.named(path), number)))
         return found
-
-
-LICENCES = {
-    "Apache License Version 2.0": "Apache 2.0",
-    "GNU GENERAL PUBLIC LICENSE Version 3": "GPL 3",
-    "GNU GENERAL PUBLIC LICENSE Version 2": "GPL 2",
-    "Permission is hereby granted, free of charge": "MIT",
-    "Redistribution and use in source and binary forms": "BSD",
-}
 
 
 def _main_of(folder: Path) -> tuple[Family, Path]:

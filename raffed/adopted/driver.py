@@ -46,7 +46,7 @@ class RefusedError(Exception):
 
 def generators() -> Any:
     """Return the states of all generators of random numbers."""
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    cuda = torch.cuda.get_rng_state_all()  # empty without a GPU
     return random.getstate(), np.random.get_state(), torch.get_rng_state(), cuda  # noqa: NPY002
 
 
@@ -56,18 +56,16 @@ def set_generators(states: Any) -> None:
     random.setstate(python)
     np.random.set_state(numpy)  # noqa: NPY002
     torch.set_rng_state(cpu)
-    if cuda:
-        torch.cuda.set_rng_state_all(cuda)
+    torch.cuda.set_rng_state_all(cuda)
 
 
 def written(root: pathlib.Path) -> dict[str, pathlib.Path]:
     """Return the files that the engine wrote below a folder: path → file, in the order of their paths."""
     every = {path.relative_to(root): path for path in sorted(root.rglob("*")) if path.is_file()}
-    sources = (".py", ".pyc")
     return {
         name.as_posix(): path
         for name, path in every.items()
-        if path.suffix not in sources and not FOLDERS_OF_DATA & {*name.parts}
+        if path.suffix not in (".py", ".pyc") and not FOLDERS_OF_DATA & {*name.parts}
     }
 
 
@@ -98,9 +96,6 @@ def digest(server: Any, root: pathlib.Path) -> str:
         for part in parts:
             total.update(part if isinstance(part, bytes) else repr(part).encode())
 
-    def array(values: Any) -> None:
-        put(str(values.dtype), values.shape, np.ascontiguousarray(values).tobytes())
-
     def walk(value: Any) -> None:
         if value is None or isinstance(value, (bool, int, float, complex, bytes, np.generic)):
             put(type(value).__name__, value)
@@ -119,9 +114,9 @@ def digest(server: Any, root: pathlib.Path) -> str:
     def inside(value: Any) -> None:
         if isinstance(value, torch.Tensor):
             tensor = value.detach().cpu()
-            array((tensor.float() if tensor.dtype is torch.bfloat16 else tensor).numpy())
+            inside((tensor.float() if tensor.dtype is torch.bfloat16 else tensor).numpy())
         elif isinstance(value, np.ndarray) and value.dtype != object:
-            array(value)
+            put(str(value.dtype), value.shape, np.ascontiguousarray(value).tobytes())
         elif isinstance(value, torch.optim.Optimizer):
             walk([list(value.state.values()), value.param_groups])
         elif isinstance(value, dict):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -34,69 +36,12 @@ class Family(NamedTuple):
     clients: str
     rounds: str
     extra: int
-    tests: tuple[str, ...]
+    tests: Sequence[str]
     data: str
     central: bool
     set_by: Mapping[str, str]
     given: Mapping[str, str | float | bool]
 
 
-FAMILIES = (
-    Family(
-        name="pfllib",
-        main="main.py",
-        flag="algorithm",
-        servers="flcore.servers",
-        clients="flcore.clients",
-        rounds="global_rounds",
-        extra=1,
-        tests=("test_metrics", "train_metrics"),
-        data="../dataset/{dataset}",
-        central=False,
-        set_by={
-            "algorithm": "method",
-            "dataset": "data.dataset",
-            "num_classes": "data.dataset",
-            "num_clients": "data.split",
-            "device": "runtime.gpu_fraction",
-            "global_rounds": "federation.rounds",
-            "join_ratio": "federation.participation",
-            "eval_gap": "federation.eval_every",
-            "batch_size": "local.batch_size",
-            "local_learning_rate": "local.lr",
-            "local_epochs": "local.epochs",
-            "local_steps": "local.epochs",
-            "model": "model.name",
-            "model_family": "model.name",
-            "times": "--seeds",
-            "prev": "--seeds",
-        },
-        given={},
-    ),
-    Family(
-        name="flsim",
-        main="train.py",
-        flag="method",
-        servers="server",
-        clients="client",
-        rounds="comm_rounds",
-        extra=0,
-        tests=("_test_",),
-        data="Data/{dataset}_{clients}_{seed}_Dirichlet_0.100",
-        central=True,
-        set_by={
-            "method": "method",
-            "dataset": "data.dataset",
-            "total-client": "data.split",
-            **dict.fromkeys(("non-iid", "iid", "split-rule", "split-coef", "data-file"), "data.split"),
-            "comm-rounds": "federation.rounds",
-            "active-ratio": "federation.participation",
-            "batchsize": "local.batch_size",
-            "local-learning-rate": "local.lr",
-            "local-epochs": "local.epochs",
-            "model": "model.name",
-            "seed": "--seed",
-        },
-        given={"non-iid": True, "split-rule": "Dirichlet", "split-coef": 0.1},
-    ),
-)
+TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+FAMILIES = [Family(name, **about) for name, about in TABLE.items()]

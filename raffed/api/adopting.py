@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from raffed.adopted.checkout import AuthorFlag, AuthorMethod, Checkout, Missing
-from raffed.adopted.traps import SAYS, traps_of
+from raffed.adopted.traps import TRAPS, traps_of
 
 
 def adopt(path: str | Path) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def adopt(path: str | Path) -> dict[str, Any]:
         "unreadable": [_plain(entry) for entry in checkout.unreadable],
         "versions": [_plain(entry) for entry in checkout.versions()],
         "traps": [
-            {"trap": trap, "says": SAYS[trap], "places": [str(place) for place in places]}
+            {"trap": trap, "says": TRAPS[trap]["says"], "places": [str(place) for place in places]}
             for trap, places in traps_of(checkout).items()
         ],
     }

@@ -13,11 +13,14 @@ from raffed.cli.tables import show, show_pairs
 from raffed.results.text import tell
 
 SHOWN = 4  # places of a trap; --json has all of them
-LACKS = {  # what the audit lists → what kind of thing it is, and what its problem is
-    "packages": ("package", "not installed here"),
-    "missing": ("file", "not released"),
-    "undefined": ("name", "defined nowhere"),
-    "unreadable": ("file", "is not read"),
+TITLES = {  # what the audit lists → the title of its table
+    "flags": "Flags of the author's parser",
+    "versions": "Versions that it was written for",
+    "packages": "Packages that are not installed here",
+    "missing": "Files that are not released",
+    "undefined": "Names that nothing defines",
+    "unreadable": "Files that are not Python of this version",
+    "traps": "Habits that change numbers",
 }
 
 
@@ -42,35 +45,25 @@ def adopt(path: Path, *, as_json: bool = False) -> None:
 
 
 def _show(found: Mapping[str, Any]) -> None:
-    lost = [method["name"] for method in found["methods"] if method["server"] is None]
-    stated = [f"{one['name']} ({one['place']})" for one in found["versions"]]
+    methods = found["methods"]
+    lost = ", ".join(method["name"] for method in methods if not method["server"])
     show_pairs(
         (
             ("family", f"{found['family']}, started by {found['main']}"),
             ("commit", found["commit"] or "not a checkout of git"),
             ("licence", found["licence"] or "no file states one"),
             ("files", f"{counted(len(found['files']), 'Python file')}, SHA-256 {found['sha256']}"),
-            ("methods", ", ".join(method["name"] for method in found["methods"] if method["server"])),
-            *([("not released", ", ".join(lost))] if lost else []),
-            *([("written for", ", ".join(stated))] if stated else []),
+            ("methods", ", ".join(method["name"] for method in methods if method["server"])),
+            ("not released", lost or "none of its methods"),
         )
     )
-    flags = [
-        (", ".join(flag["names"]), flag["kind"], flag["default"], ", ".join(flag["choices"]))
-        for flag in found["flags"]
-    ]
-    show(("flag", "type", "default", "choices"), flags, title=f"Flags of {found['main']}")
-    lacks = [
-        (kind, one["name"], one["place"], problem)
-        for listed, (kind, problem) in LACKS.items()
-        for one in found[listed]
-    ]
-    if lacks:
-        show(("kind", "name", "used first in", "problem"), lacks, title="Missing")
-    traps = [(one["says"], str(len(one["places"])), _some(one["places"])) for one in found["traps"]]
-    show(("what the code does", "places", "where"), traps, title="Habits that change numbers", right="places")
+    for key, title in TITLES.items():
+        rows = [[_text(value) for value in entry.values()] for entry in found[key]]
+        if rows:
+            show(tuple(found[key][0]), rows, title=title)
 
 
-def _some(places: Sequence[str]) -> str:
-    more = f", and {len(places) - SHOWN} more" if len(places) > SHOWN else ""
-    return ", ".join(places[:SHOWN]) + more
+def _text(value: str | Sequence[str]) -> str:
+    if isinstance(value, str):
+        return value
+    return ", ".join(value[:SHOWN]) + (f", and {len(value) - SHOWN} more" if len(value) > SHOWN else "")

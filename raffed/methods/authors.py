@@ -88,7 +88,8 @@ class AuthorsMethod:
     package: ClassVar[str] = ""
     needs_held_out: ClassVar[bool] = False
     space: ClassVar[Space] = {}  # a search that is not told more tries learning rates
-    idea: ClassVar[str] = "an author's own engine, executed as it is"
+    source: ClassVar[str] = "an author's own engine"
+    idea: ClassVar[str] = "executed as it is"
 
     @property
     def method(self) -> str:
@@ -104,9 +105,8 @@ class AuthorsMethod:
     @functools.cached_property
     def checkout(self) -> Checkout:
         """The author's files, read and not executed."""
-        files = sorted(self.folder.rglob("*.py"))
-        stamps = tuple((path, path.lstat().st_mtime_ns, path.lstat().st_size) for path in files)
-        checkout = _checkout(self.folder, stamps)
+        files = [(path, path.lstat()) for path in sorted(self.folder.rglob("*.py"))]
+        checkout = _checkout(self.folder, tuple((path, now.st_mtime_ns, now.st_size) for path, now in files))
         if checkout.family.name != self.name.partition(":")[0]:
             raise UsageError(f"{self.name}: {checkout.folder} is of the family {checkout.family.name}")
         return checkout
@@ -116,15 +116,10 @@ class AuthorsMethod:
         """The family of its engine."""
         return self.checkout.family
 
-    @property
-    def sha256(self) -> str:
-        """The SHA-256 of all Python files of the checkout together, as `raffed adopt` shows it."""
-        return self.checkout.sha256
-
     def check_trusted(self) -> None:
         """Raise an UntrustedCodeError unless the user has named the method, or has trusted this very code."""
         if not gate.is_said(self.name):
-            gate.check_trusted(self.name, None, {"engine": self.sha256})
+            gate.check_trusted(self.name, None, {"engine": self.checkout.sha256})
 
     @property
     def has_global(self) -> bool:
@@ -134,12 +129,7 @@ class AuthorsMethod:
     @property
     def title(self) -> str:
         """Name in tables."""
-        return f"{self.method} ({self.source})"
-
-    @property
-    def source(self) -> str:
-        """The name of the checkout's folder."""
-        return self.folder.name
+        return f"{self.method} ({self.folder.name})"
 
     def check_found(self) -> None:
         """Raise a UsageError unless the main file knows the method and its server is released."""
@@ -230,17 +220,9 @@ class AuthorsMethod:
             raise UsageError(f"model.name = {config.model.name!r} and --set {flag}: give one of them")
 
     def _check_fields(self, config: RunConfig) -> None:
-        usual = {name: asdict(kind()) for name, kind in SECTIONS.items()}
-        given = {name: asdict(getattr(config, name)) for name in SECTIONS}
-        taken = TAKEN | set(self.family.set_by.values())
-        changed = {
-            f"{section}.{field}"
-            for section, fields in given.items()
-            for field, value in fields.items()
-            if value != usual[section][field]
-        }
-        refused = [*sorted(changed - taken), *(["loss"] if config.loss else [])]
-        if refused:
+        usual = _fields(RunConfig())
+        changed = {field for field, value in _fields(config).items() if value != usual[field]}
+        if refused := sorted(changed - TAKEN - set(self.family.set_by.values())):
             raise UsageError(
                 f"{self.name}: raffed would have to do {', '.join(refused)} inside the author's loop; leave "
                 "them out"
@@ -262,15 +244,12 @@ class AuthorsMethod:
             if field and name not in free:
                 raise UsageError(f"--set {name}: {field} sets it; leave it out")
             chosen = not flag.choices or str(value) in flag.choices
-            if not chosen or type(value) not in KINDS.get(flag.kind, (bool,)):
+            if value is False or not chosen or type(value) not in KINDS.get(flag.kind, (bool,)):
                 wanted = " or ".join(flag.choices) or flag.kind
+                every = ", and its parser reads every text as true" if value is False else ""
                 raise UsageError(
-                    f"--set {name}={value}: it must be {wanted}; the author's default is {flag.default}"
-                )
-            if value is False:
-                raise UsageError(
-                    f"--set {name}=false: the author's parser reads every text as true; the author's default "
-                    f"is {flag.default}, so leave it out"
+                    f"--set {name}={value}: it must be {wanted}{every}; leave it out for the author's "
+                    f"default, {flag.default}"
                 )
 
     def dataset_name(self, dataset: str, shape: Sequence[int], args: Mapping[str, Value]) -> str:
@@ -285,14 +264,15 @@ class AuthorsMethod:
                     f"--set dataset={args['dataset']} leads out of the folder of the data; give a name"
                 )
             return str(args["dataset"])
-        tested = {
+        choices = self.flags[
+            self.flag_of("data.dataset")
+        ].choices  # with them, it stands for the classes, too
+        tested = set(choices) or {
             str(node.left.value)
             for node in self.checkout.entry.all(ast.Compare)
             if isinstance(node.left, ast.Constant) and last_name(node.comparators[0]) == "dataset"
         }
-        known = SHAPES.get(tuple(shape))
-        if choices := self.flags[self.flag_of("data.dataset")].choices:  # it stands for the classes, too
-            tested, known = {*choices}, dataset.replace("-", "")
+        known = dataset.replace("-", "") if choices else SHAPES.get(tuple(shape))
         fitting = sorted(name for name in tested if name.lower() == known)
         if not fitting:
             raise UsageError(
@@ -303,15 +283,11 @@ class AuthorsMethod:
 
     def command(self, config: RunConfig, clients: int, classes: int, shape: Sequence[int]) -> list[str]:
         """Return the flags of a run, in the order of the author's parser."""
-        values: dict[str, Value] = {
+        values = _fields(config) | {
             "method": self.method,
             "data.split": clients,
             "runtime.gpu_fraction": "cuda" if config.runtime.gpu_fraction else "cpu",
             "federation.rounds": config.federation.rounds + 1 - self.ahead - self.family.extra,
-            "federation.participation": config.federation.participation,
-            "federation.eval_every": config.federation.eval_every,
-            "local.batch_size": config.local.batch_size,
-            "local.lr": config.local.lr,
             "local.epochs": int(config.local.epochs),
             "model.name": config.model.name.removeprefix(MODEL),
         }
@@ -326,6 +302,14 @@ class AuthorsMethod:
                 value = given[name]
                 words += [f"--{name}", *([] if flag.kind == "store_true" else [_word(value)])]
         return words
+
+
+def _fields(config: RunConfig) -> dict[str, Value]:
+    """Return the settings of a run's sections by their names, such as local.lr, and its own loss."""
+    fields: dict[str, Value] = {"loss": config.loss}
+    for section in SECTIONS:
+        fields |= {f"{section}.{name}": value for name, value in asdict(getattr(config, section)).items()}
+    return fields
 
 
 def _word(value: Value) -> str:

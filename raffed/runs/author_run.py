@@ -10,12 +10,11 @@ import contextlib
 import json
 import math
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,38 +26,27 @@ import raffed.adopted
 from raffed.config.run import RunConfig
 from raffed.data.importers.pfllib import DividedData, export, plain
 from raffed.data.partition_file import Lists
-from raffed.data.splits import parse_split
 from raffed.errors import RaffedError, RunFolderError, UsageError
 from raffed.methods.authors import AuthorsMethod, without_engine
 from raffed.own import gate
+from raffed.results import metrics
 from raffed.results.files import file_sha256, sync_folder
 from raffed.results.lock import held, make_folder
 from raffed.results.metric import Metric, Row
-from raffed.results.metrics import (
-    DOWNLOADED_ACCURACY,
-    PERSONAL_ACCURACY,
-    TEST_ACCURACY,
-    TRAINING_ACCURACY,
-    TRAINING_LOSS,
-)
 from raffed.results.runfile import folder_name, read_run
-from raffed.results.segments import up_to
 from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256
 from raffed.runs.checkpoint import client_states_sha256
-from raffed.runs.code_record import changes, engine_of, engine_record
+from raffed.runs.code_record import engine_of, engine_record
 from raffed.runs.events import RoundEvent, round_event
 from raffed.runs.folder import check_free
 from raffed.runs.folder_place import written
 from raffed.runs.integrity import PARTITION, check_drawn, check_file, check_partition, check_rows
-from raffed.runs.record import RunRecord, new_run, new_segment
+from raffed.runs.record import RunRecord, new_run
 from raffed.runtime.setup import Setup, prepare_run
 
 PLACE, LOG, STATE = "engine", "engine.log", "engine-{:06}.pt"
 # All that the process gets of this one's environment
-HANDED = (
-    *("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR"),
-    *("LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX"),
-)
+HANDED = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH")
 Event = Mapping[str, Any]
 
 
@@ -93,10 +81,6 @@ def _write_flsim(setup: Setup, folder: Path) -> None:
         np.save(folder / f"{part}_y.npy", y[..., np.newaxis])
 
 
-# How a family's engines find the samples of the clients in their folder
-LAYOUTS: dict[str, Callable[[Setup, Path], None]] = {"pfllib": _write_pfllib, "flsim": _write_flsim}
-
-
 def author_events(
     config: RunConfig,
     path: Path,
@@ -123,18 +107,11 @@ def author_events(
     clients, data = setup.partition.num_clients, setup.dataset
     command = engine.command(config, clients, data.num_classes, data.x.shape[1:])
     check_partition_fits(engine, config, setup)
-    gate.trust([engine.sha256])
+    gate.trust([engine.checkout.sha256])
     with held(path), written(path):
         folder = AuthorFolder(path, config, setup, engine, command, resumed)
-        try:
-            with contextlib.closing(folder.rounds(stop)) as events:
-                yield from events
-        except (KeyboardInterrupt, GeneratorExit):
-            folder.record.write({"state": "stopped", "error": "interrupted"})
-            raise
-        except BaseException as error:
-            folder.record.write({"state": "failed", "error": str(error)})
-            raise
+        with folder.record.how_it_ends(), contextlib.closing(folder.rounds(stop)) as events:
+            yield from events
 
 
 def check_partition_fits(engine: AuthorsMethod, config: RunConfig, setup: Setup) -> None:
@@ -174,52 +151,51 @@ def check_partition_fits(engine: AuthorsMethod, config: RunConfig, setup: Setup)
         )
 
 
+@dataclass
 class AuthorFolder:
     """The folder of a run of an author's engine, opened anew, or at its last checkpoint if it is `resumed`.
 
     Attributes:
+        path, config, setup, engine: Its place, and what is executed.
+        command: The flags of the author's parser.
+        resumed: Whether a run lies there already.
         record: Its run.json.
         done: Rounds that are complete.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        config: RunConfig,
-        setup: Setup,
-        engine: AuthorsMethod,
-        command: Sequence[str],
-        resumed: bool,
-    ) -> None:
-        self.path, self.config, self.setup, self.engine, self.command = path, config, setup, engine, command
-        if resumed:
+    path: Path
+    config: RunConfig
+    setup: Setup
+    engine: AuthorsMethod
+    command: Sequence[str]
+    resumed: bool
+
+    def __post_init__(self) -> None:
+        path, config, setup, engine = self.path, self.config, self.setup, self.engine
+        if self.resumed:
             contents = read_run(path)
             check_partition(path, contents, setup.partition)
-            split = parse_split(config.data.split, config.data.split_args)
-            check_drawn(path, contents, setup.partition, split)
-            done = contents["rounds_done"]
-            code = [engine_record(engine)]
-            contents["segments"] = [*up_to(contents["segments"], done), new_segment(done)]
-            if changed := changes(contents["code"], code):
-                contents["segments"][-1]["accepted"], contents["code"] = changed, code
+            check_drawn(path, contents, setup.partition, config)
         else:
             check_free(path, config.identity())
-            contents, done = _contents(config, setup, engine, command), 0
+            contents = _contents(config, setup, engine, self.command)
             make_folder(path)
-        self.record, self.done = RunRecord(path, contents), done
+        self.record, self.done = RunRecord(path, contents), contents["rounds_done"]
+        self._state = self._checked_state()
+        said = self.record.begin_segment(self.done, [engine_record(engine)]) if self.resumed else []
         self.record.write({"state": "running", "error": None})
+        self.record.warn(said)
         about = contents["run_id"], config.method, setup.dataset.name, config.data.split, config.seed
         self.writer = MetricsWriter(path, *about, self.record.add_files)
-        self.writer.drop_after(done if resumed else -1)
+        self.writer.drop_after(self.done if self.resumed else -1)
         setup.partition.save(path / PARTITION)
         self.record.add_files({PARTITION: file_sha256(path / PARTITION)})
 
     def rounds(self, stop: Callable[[], bool]) -> Generator[RoundEvent, None, None]:
         """Execute the remaining rounds, and write down how they ended."""
         total, ahead = self.config.federation.rounds, self.engine.ahead
-        order = self._order(self._checked_state())
         with self._process() as process:
-            process.say(order)
+            process.say(self._order())
             ready = process.hear("ready")
             if ready["rounds"] != total + 1 - ahead:
                 raise RaffedError(
@@ -245,12 +221,10 @@ class AuthorFolder:
 
     def _rows(self, number: int, heard: Event) -> list[Row]:
         """Return the rows of an iteration. If samples were held out, its tests were on these."""
-        rows = rows_of(number, heard)
-        if not self.config.data.validation:
-            return rows
-        return [row._replace(split="val") if row.split in ("test", "local_test") else row for row in rows]
+        tested = ("test", "local_test") if self.config.data.validation else ()
+        return [row._replace(split="val") if row.split in tested else row for row in rows_of(number, heard)]
 
-    def _order(self, state: Path | None) -> dict[str, Any]:
+    def _order(self) -> dict[str, Any]:
         """Return what the process is told to execute, in a folder with the files and the clients' data."""
         checkout, family = self.engine.checkout, self.engine.family
         main, place = checkout.named(checkout.main), self.path / PLACE
@@ -259,19 +233,18 @@ class AuthorFolder:
         name = self.command[self.command.index("--dataset") + 1]
         clients, seed = self.setup.partition.num_clients, self.config.seed
         folder = (place / main).parent / family.data.format(dataset=name, clients=clients, seed=seed)
-        LAYOUTS[family.name](self.setup, Path(os.path.normpath(folder)))
+        write = _write_flsim if family.central else _write_pfllib
+        write(self.setup, Path(os.path.normpath(folder)))
         return {
+            **family._asdict(),
             "root": str(place),
             "main": main,
             "flags": list(self.command),
-            "servers": family.servers,
-            "tests": list(family.tests),
-            "rounds": family.rounds,
             "carried": self.engine.carried,
             "packages": [missing.name for missing in checkout.packages()],
             "seed": self.config.seed,
             "threads": self.config.runtime.threads,
-            "state": None if state is None else str(state),
+            "state": self._state,
             "done": self.done + 1 - self.engine.ahead if self.done else 0,
         }
 
@@ -294,7 +267,7 @@ class AuthorFolder:
                     stdout=subprocess.PIPE,
                     stderr=log,
                     env=environment,
-                    text=True,
+                    bufsize=0,  # so that `select` sees what can be read
                     start_new_session=True,  # Ctrl-C stops after the round, as for every run
                 )
             except OSError as error:
@@ -315,7 +288,7 @@ class AuthorFolder:
         state = self.record.files.get(STATE.format(done), "")
         return gate.signature(f"{self.record.contents['identity']} {state}")
 
-    def _checked_state(self) -> Path | None:
+    def _checked_state(self) -> str | None:
         """Return the checkpoint from which the run goes on: a pickle, so only one of this account's."""
         name, contents = STATE.format(self.done), self.record.contents
         if contents["engine"].get("signature") != self._signature(self.done):
@@ -326,7 +299,7 @@ class AuthorFolder:
         if not self.done:
             return None
         check_file(self.path, name, self.record.files, "put it back, or start the run anew")
-        return self.path / name
+        return str(self.path / name)
 
     def _checkpoint(self, number: int, heard: Event, process: EngineProcess) -> None:
         """Write the rows and the state of a round. Until run.json names it, the one before counts."""
@@ -358,7 +331,7 @@ class AuthorFolder:
         self.record.write({"state": "finished", "hashes": found, "round_hashes": hashes})
 
 
-def end(process: subprocess.Popen[str]) -> None:
+def end(process: subprocess.Popen[bytes]) -> None:
     """End a process at once, with those that it has started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -374,7 +347,7 @@ class EngineProcess:
         seconds: Most seconds until its next event.
     """
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[bytes]
     log: Path
     seconds: float
 
@@ -382,8 +355,7 @@ class EngineProcess:
         """Send an order or a command. A process that has ended is noticed by `hear`."""
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.write(json.dumps(order) + "\n")
-            self.process.stdin.flush()
+            self.process.stdin.write(json.dumps(order).encode() + b"\n")
 
     def hear(self, event: str) -> Event:
         """Return the next event, which must be of this kind.
@@ -392,20 +364,13 @@ class EngineProcess:
             RaffedError: The author's code failed, ended, or took too long.
         """
         assert self.process.stdout is not None
-        late = time.monotonic() + self.seconds
-        alarm = threading.Timer(self.seconds, end, (self.process,))
-        alarm.daemon = True
-        alarm.start()
-        try:
-            line = self.process.stdout.readline()
-        finally:
-            alarm.cancel()
-        if not line and time.monotonic() >= late:
+        if not select.select([self.process.stdout], [], [], self.seconds)[0]:
             raise RaffedError(
                 f"the author's code was ended, because a round took more than {self.seconds:g} seconds; what "
                 f"it printed is in {self.log}; if it only needs longer, go on with `raffed resume "
                 f"{self.log.parent}` and a larger --author-timeout"
             )
+        line = self.process.stdout.readline()
         heard: dict[str, Any] = json.loads(line) if line else {"event": "ended"}
         if heard["event"] == event:
             return heard
@@ -420,11 +385,9 @@ def _contents(config: RunConfig, setup: Setup, engine: AuthorsMethod, command: S
     checkout, started = engine.checkout, contents["run_id"].rpartition("-")[2]
     named = f"{folder_name(config.method)}-{config.seed}-{identity[:8]}-{started}"
     contents.update(run_id=named, config=config.as_dict(), identity=identity, method_revision=1)
-    local = config.local  # the engine has these settings of its own
-    overridden = {
-        "momentum": {"given": local.momentum, "used": None},
-        "weight_decay": {"given": local.weight_decay, "used": None},
-    }
+    # The engine has these settings of its own
+    given = {"momentum": config.local.momentum, "weight_decay": config.local.weight_decay}
+    overridden = {name: {"given": value, "used": None} for name, value in given.items()}
     contents.update(effective={"overridden": overridden}, title=engine.title, code=[engine_record(engine)])
     about = {"family": checkout.family.name, "commit": checkout.commit(), "licence": checkout.licence()}
     signed = gate.signature(f"{identity} ")
@@ -446,18 +409,19 @@ def rows_of(number: int, heard: Event) -> list[Row]:
     if central is not None:
         n, (loss, correct), (_, value) = central["n_train"], central["train"], central["test"]
         return [
-            TRAINING_LOSS.row(number, loss, n=n, seconds=heard["seconds"]),
-            TRAINING_ACCURACY.row(number, correct, n=n),
-            TEST_ACCURACY.row(number, value, n=central["n_test"]),
+            metrics.TRAINING_LOSS.row(number, loss, n=n, seconds=heard["seconds"]),
+            metrics.TRAINING_ACCURACY.row(number, correct, n=n),
+            metrics.TEST_ACCURACY.row(number, value, n=central["n_test"]),
         ]
     trained = next((score for score in scores if score["name"].startswith("train")), None)
     tests = {score["name"]: score for score in scores if score["name"].startswith("test")}
     n = int(sum(trained["n"])) if trained else None
     loss = math.fsum(trained["correct"]) / math.fsum(trained["n"]) if trained else math.nan
-    rows = [TRAINING_LOSS.row(number, loss, n=n, seconds=heard["seconds"])]
+    rows = [metrics.TRAINING_LOSS.row(number, loss, n=n, seconds=heard["seconds"])]
     for name, score in tests.items():
-        plain = name == "test_metrics" and len(tests) > 1
-        rows += _accuracies(number, DOWNLOADED_ACCURACY if plain else PERSONAL_ACCURACY, score)
+        downloaded = name == "test_metrics" and len(tests) > 1
+        metric = metrics.DOWNLOADED_ACCURACY if downloaded else metrics.PERSONAL_ACCURACY
+        rows += _accuracies(number, metric, score)
     return rows
 
 

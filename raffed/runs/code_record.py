@@ -146,7 +146,7 @@ def check_engine(path: Path, about: RunContents, method: str, accept: bool) -> N
     if differing and not accept:
         raise RunFolderError(f"{path}: {_listed(differing)} changed since the run was begun; {GO_ON}")
     if accept:
-        gate.trust([engine.sha256])
+        gate.trust([engine.checkout.sha256])
     engine.check_trusted()
 
 

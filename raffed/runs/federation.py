@@ -19,7 +19,6 @@ from raffed.core.messages import ServerState
 from raffed.core.params import State
 from raffed.core.round import evaluated_broadcast, reported, server_init
 from raffed.core.training.overrides import override_line
-from raffed.errors import RaffedError, RunFolderError
 from raffed.federation.selection import needs_losses
 from raffed.own.user_code import user_errors
 from raffed.results.lock import held
@@ -422,37 +421,16 @@ def conduct(
         work_for(asker.command)
     with closing(runtime), held(path, asker.process if asker else None), written(path):
         folder = RunFolder(path, setup, resume=resumed and (path / RUN_FILE).exists())
-        try:
-            with written(path):
+        with folder.record.how_it_ends(), written(path):
+            folder.record.note_placement(runtime.placement())
+            loop = RoundLoop(setup, runtime, folder)
+            yield from loop.rounds(stop)
+            now = loop.now
+            if now.over:
+                digests = runtime.client_state_digests(now.versions)
                 folder.record.note_placement(runtime.placement())
-                loop = RoundLoop(setup, runtime, folder)
-                yield from loop.rounds(stop)
-                now = loop.now
-                if now.over:
-                    digests = runtime.client_state_digests(now.versions)
-                    folder.record.note_placement(runtime.placement())
-                    best = now.validation.kept
-                    weights = round_sha256(now.server)
-                    folder.finish(now.server, weights, digests, now.round_hashes, best, now.ended_early)
-                else:
-                    folder.end("stopped", None)
-        except (KeyboardInterrupt, GeneratorExit):
-            _ended(folder, "stopped", "interrupted")
-            raise
-        except RaffedError as error:
-            _ended(folder, "failed", str(error))
-            if isinstance(error, RunFolderError):  # not a refused request: the run could not go on
-                raise RaffedError(str(error)) from error
-            raise
-        except BaseException as error:
-            _ended(folder, "failed", f"{type(error).__name__}: {error}")
-            raise
-
-
-def _ended(folder: RunFolder, state: str, error: str) -> None:
-    """Write down how a run ended. If that fails too, only log it, so that the first error is reported."""
-    try:
-        folder.end(state, error)
-    except OSError as second:
-        level = logging.INFO if of_folder(second) else logging.WARNING
-        log.log(level, "%s: its state could not be put down: %s", folder.path, second)
+                best = now.validation.kept
+                weights = round_sha256(now.server)
+                folder.finish(now.server, weights, digests, now.round_hashes, best, now.ended_early)
+            else:
+                folder.record.write({"state": "stopped", "error": None})

@@ -15,7 +15,6 @@ import pyarrow as pa
 from raffed.config.run import RunConfig
 from raffed.core.messages import ServerState
 from raffed.data.partition_file import Partition
-from raffed.data.splits import parse_split
 from raffed.errors import RunFolderError, UsageError
 from raffed.results.files import file_sha256, sync_file
 from raffed.results.lock import LOCK_FILE, make_folder
@@ -24,7 +23,7 @@ from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256
 from raffed.runs.best_model import BEST, BestModel
 from raffed.runs.checkpoint import CheckpointStore, RunState, client_states_sha256
-from raffed.runs.code_record import check_revision, write_notebook
+from raffed.runs.code_record import check_revision, code_records, write_notebook
 from raffed.runs.integrity import PARTITION, EarlierRounds, check_drawn, check_partition, check_rows
 from raffed.runs.record import RunRecord, new_run
 from raffed.runtime.record_codec import save_record
@@ -215,10 +214,6 @@ class RunFolder:
         shutil.rmtree(self.states_folder, ignore_errors=True)  # the last checkpoint holds them
         return hashes
 
-    def end(self, state: str, error: str | None) -> None:
-        """Mark a run that is not finished as "stopped" (on request) or "failed" (with a message)."""
-        self.record.write({"state": state, "error": error})
-
     def _opened(self, setup: Setup, identity: str) -> list[str]:
         """Check everything that the run continues from, before anything is changed, and read the last sound
         checkpoint.
@@ -229,7 +224,7 @@ class RunFolder:
         contents = self.record.contents
         said = [] if self._verifies else check_partition(self.path, contents, setup.partition)
         said += self._checkpoints.restore(with_rows=not self._verifies)
-        return said + self.record.begin_segment(self._checkpoints.rounds_done, setup.code)
+        return said + self.record.begin_segment(self._checkpoints.rounds_done, code_records(setup.code))
 
     def _check_same(self, setup: Setup, identity: str) -> None:
         check_unedited(self.path)
@@ -240,9 +235,7 @@ class RunFolder:
                 f"nor another number of threads (there {run_config(self.path).runtime.threads}) or kind "
                 "of device, because these would change its results"
             )
-        data = setup.config.data
-        split = parse_split(data.split, data.split_args)
-        check_drawn(self.path, contents, setup.partition, split)
+        check_drawn(self.path, contents, setup.partition, setup.config)
 
 
 def _partition_sha256(path: Path, partition: Partition, files: Mapping[str, str]) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from raffed.config.run import RunConfig
 from raffed.data.partition_file import Partition
-from raffed.data.split import Split
+from raffed.data.splits import parse_split
 from raffed.errors import RunFolderError, UsageError
 from raffed.results.files import file_sha256
 from raffed.results.runfile import RUN_FILE, EarlierConfig, RunContents
@@ -160,7 +160,7 @@ def _check_lists(path: Path, recorded: str, drawn: Partition | None, advice: str
         raise RunFolderError(f"{path}: its recipe is not that of this run's split; {advice}")
 
 
-def check_drawn(path: Path, about: RunContents, drawn: Partition, split: Split) -> None:
+def check_drawn(path: Path, about: RunContents, drawn: Partition, config: RunConfig) -> None:
     """Raise a RunFolderError unless the data and the seed give the partition that the run began with.
 
     The message says whether the data have changed or the split has drawn something else from the same labels.
@@ -168,6 +168,7 @@ def check_drawn(path: Path, about: RunContents, drawn: Partition, split: Split) 
     recorded, found = about.get("partition_sha256"), drawn.sha256()
     if recorded == found:
         return
+    split = parse_split(config.data.split, config.data.split_args)
     why = "the data have changed"
     if drawn.recipe.get("labels_sha256") == _labels_of(path / PARTITION):
         advice = "use the versions of raffed and NumPy that it began with"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import logging
 import os
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,14 +26,14 @@ from raffed.data.importers.imported import DataFacts
 from raffed.data.importers.tables import encoded_rows
 from raffed.data.preparation import Transform, transform_from, transform_text
 from raffed.data.transforms import prepare_inputs
-from raffed.errors import DataFileError, UsageError
+from raffed.errors import DataFileError, RaffedError, RunFolderError, UsageError
 from raffed.methods import OwnMethod, method_info
-from raffed.own.carried import RunCode
 from raffed.results.origin import all_files, changed_files, code_before, command_line, commit
 from raffed.results.remote import STATE_FILE
 from raffed.results.runfile import (
     RUN_FILE,
     RUN_SCHEMA,
+    CodeRecord,
     Noted,
     RunContents,
     Segment,
@@ -43,7 +44,7 @@ from raffed.results.runfile import (
 )
 from raffed.results.segments import difference, up_to
 from raffed.runs.code_record import code_records, revision_of
-from raffed.runs.folder_place import Place
+from raffed.runs.folder_place import Place, of_folder
 from raffed.runtime.machine import kernels_enabled, linear_library, processor
 from raffed.runtime.setup import Setup, style_of
 
@@ -287,14 +288,35 @@ class RunRecord:
             del self.files[name]
         self.write({})
 
-    def begin_segment(self, rounds_done: int, code: RunCode) -> list[str]:
+    @contextlib.contextmanager
+    def how_it_ends(self) -> Iterator[None]:
+        """Write down how a run ended that did not come to its end: it was interrupted, or it failed.
+
+        If that cannot be written either, it is only logged, so that the first error is reported.
+        """
+        try:
+            yield
+        except BaseException as error:
+            stopped = isinstance(error, KeyboardInterrupt | GeneratorExit)
+            named = str(error) if isinstance(error, RaffedError) else f"{type(error).__name__}: {error}"
+            state, said = ("stopped", "interrupted") if stopped else ("failed", named)
+            try:
+                self.write({"state": state, "error": said})
+            except OSError as second:
+                level = logging.INFO if of_folder(second) else logging.WARNING
+                log.log(level, "%s: its state could not be put down: %s", self.path, second)
+            if isinstance(error, RunFolderError):  # not a refused request: the run could not go on
+                raise RaffedError(str(error)) from error
+            raise
+
+    def begin_segment(self, rounds_done: int, records: list[CodeRecord]) -> list[str]:
         """Add a segment for the rounds after `rounds_done`, and return the warnings about it.
 
         Nothing is written yet. Own code that has changed is recorded with its old and new hashes.
         """
         before = self.contents["segments"]
         self.contents["rounds_done"] = rounds_done
-        kept, records = up_to(before, rounds_done), code_records(code)
+        kept = up_to(before, rounds_done)
         self.contents["segments"] = [*kept, new_segment(rounds_done)]
         recorded, now = all_files(self.contents.get("code", [])), all_files(records)
         old = recorded

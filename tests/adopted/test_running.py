@@ -190,7 +190,7 @@ def test_run_file_says_what_was_executed(finished: RunResult, checkout: Path) ->
     assert code["role"] == "engine"
     assert code["files"] == Checkout(checkout).hashes
     said = about["engine"]
-    assert said["licence"] == "MIT"
+    assert said["licence"] == "MIT License. Permission is hereby granted,"
     assert said["family"] == "pfllib"
     assert set(said["versions"]) == {"python", "torch", "numpy"}
     assert "last-batch-dropped" in said["traps"]
@@ -267,7 +267,7 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {  # method, changes an
     "half epochs": ("FedX", {"local__epochs": 0.5}, "whole epochs"),
     "unknown flag": ("FedX", {"args__muu": 1}, "unknown flag .* nearest: mu"),
     "flag of a field": ("FedX", {"args__join_ratio": 0.5}, r"federation\.participation sets it"),
-    "wrong type": ("FedX", {"args__steps": 0.5}, "must be int; the author's default is 3"),
+    "wrong type": ("FedX", {"args__steps": 0.5}, "must be int; leave it out for the author's default, 3"),
     "repeats": ("FedX", {"args__times": 3}, "--seeds sets it"),
     "false": ("FedX", {"args__auto_break": False}, "reads every text as true"),
     "no test samples": ("FedX", {"data__local_test": 0.0}, "client 0 has none; give --local-test"),
