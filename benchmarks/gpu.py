@@ -124,8 +124,8 @@ def contestant(name: str, workload: Workload, device: str) -> tuple[Setup, Conte
         return setup, Floor(setup, device, low)
     if kind not in ("actors", "stacks") or not number.isdigit():
         raise ValueError(
-            f"no contestant {name!r}; there are {', '.join(PEERS)}, and bare, actors-K and stacks-K, with or "
-            "without -bf16, the last two also with -unrecorded after it"
+            f"no contestant {name!r}; there are bare, actors-K and stacks-K, with or without -bf16, the last "
+            "two also with -unrecorded after it"
         )
     if plain != name:
         os.environ[GRAPHS] = "off"  # this process is the contestant's own, and its actors inherit it
