@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from tests.cluster.netem import Host
+
 ROOT = Path(__file__).parents[2]
 RAY = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
 STORE = 80 * 2**20  # bytes of an object store, the least that Ray takes being 75 MiB
@@ -54,15 +56,22 @@ clients_per_actor = {clients}
 
 
 class Cluster:
-    """A head and `workers` more nodes of one core each, or of `cpus`; they end when the block is left."""
+    """A head and `workers` more nodes of one core each, or of `cpus`; they end when the block is left.
 
-    def __init__(self, workers: int = 2, cpus: Sequence[int] = ()) -> None:
+    With `hosts` there is a node on each of these machines, and what is asked is asked on the first.
+    """
+
+    def __init__(
+        self, workers: int = 2, cpus: Sequence[int] = (), hosts: Sequence[Host] = (), store: int = STORE
+    ) -> None:
         # Sockets lie in it: their paths must be short
         self.folder = Path(tempfile.mkdtemp(prefix="rf", dir="/tmp"))
         self.token_file = self.folder / "token"
         self.token_file.touch(mode=0o600)
         self.token_file.write_text(secrets.token_hex(32))
-        self._cpus = cpus or [1] * (workers + 1)
+        self._cpus = cpus or [1] * (len(hosts) or workers + 1)
+        self._hosts, self._store = hosts, store
+        self.prefix = hosts[0].prefix if hosts else []
         self._nodes: list[subprocess.Popen[bytes]] = []
         self._commands: list[list[str]] = []
         self._retries = 3
@@ -76,7 +85,10 @@ class Cluster:
     @property
     def gcs_address(self) -> str:
         """Where nodes and drivers join."""
-        return f"127.0.0.1:{self.gcs}"
+        return f"{self._address(0)}:{self.gcs}"
+
+    def _address(self, number: int) -> str:
+        return self._hosts[number].address if self._hosts else "127.0.0.1"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -114,9 +126,10 @@ class Cluster:
             joins = head if number == 0 else ["--address", self.gcs_address]
             ports = ["--dashboard-agent-listen-port", agent, "--dashboard-agent-grpc-port", grpc]
             ports += ["--metrics-export-port", metrics]
-            mine = ["--node-ip-address", "127.0.0.1", "--num-cpus", cores]
-            mine += ["--object-store-memory", STORE, "--temp-dir", self.folder / f"n{number}"]
-            command = [*RAY, *joins, *ports, *mine]
+            mine = ["--node-ip-address", self._address(number), "--num-cpus", cores]
+            mine += ["--object-store-memory", self._store, "--temp-dir", self.folder / f"n{number}"]
+            inside = self._hosts[number].prefix if self._hosts else []
+            command = [*inside, *RAY, *joins, *ports, *mine]
             self._commands.append([str(word) for word in command])
             self._nodes.append(self._spawned(number))
             if number == 0:
@@ -153,7 +166,7 @@ class Cluster:
             f"import ray; ray.init(address='{self.gcs_address}', logging_level='ERROR', "
             f"log_to_driver=False)\n"
         )
-        command = [sys.executable, "-c", start + code]
+        command = [*self.prefix, sys.executable, "-c", start + code]
         try:
             done = subprocess.run(
                 command, env=self.environment, capture_output=True, text=True, timeout=timeout, check=False
