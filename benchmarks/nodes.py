@@ -1,19 +1,20 @@
 """Bytes and seconds of a round on machines of slow lines: 1, 2 and 3 nodes of Ray in network namespaces.
 
-    RAFFED_DATA=DIR python -m benchmarks.nodes [--rounds 12] [--only W1] [--nodes 1 2 3]
+    RAFFED_DATA=DIR python -m benchmarks.nodes [--rounds 18] [--only W1] [--nodes 1 2 3]
 
 As root. Every node is a network namespace on a line of 100 Mbit/s and 20 ms one way (tests/cluster/netem.py),
-and the driver is on the first one. W1 runs with two actors a node; the other form has W1's data and network,
+and the driver is on the first one. W1 runs with two actors a node. The other form has W1's data and network,
 twelve clients that all take part for a fifth of an epoch, and an actor for each of them. What each line
-carried between the second round's end and the last but one's is counted, less what it carries in as many
-seconds when nothing runs. Rounds are not evaluated, because an evaluation is one more broadcast.
+carries from the end of the second round to that of the last but one is counted, less what it carries in as
+many seconds when nothing runs. A broadcast may have begun before the end of a round is known here, so bytes
+are uncertain by one broadcast, divided by the rounds. Seconds are medians over rounds. Rounds are not
+evaluated: that is one broadcast more.
 
-What is predicted: each node but the driver's receives the model once, 4 bytes a weight, and sends one sum,
-8 bytes a weight (an int64). A frame of 1,514 bytes holds 1,448 of them, and every second frame is
-acknowledged by one of 66. The driver's line carries what all others do, and so sets the pace: a round takes
-what it takes on one node, the driver's bytes at 100 Mbit/s in turn, and the wait for questions and answers,
-which the round of two nodes shows. All nodes share two cores, so that training takes what it takes on one.
-The record is benchmarks/nodes.json, and docs/cluster.md has its table.
+Predicted bytes: each node but the driver's receives the model once, 4 bytes a weight, and sends one sum, 8
+bytes a weight (int64). A frame of 1,514 bytes holds 1,448 of them, and every second frame is acknowledged by
+one of 66. Predicted seconds: those on one node (all nodes share two cores here), the bytes in and out of the
+driver's node in turn at the line's rate, and the wait for questions and answers, which the round on two nodes
+shows. The record is benchmarks/nodes.json, and docs/cluster.md has its table.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tests.cluster.netem import DELAY, RATE, Host, Network
 from tests.cluster.nodes import ROOT, Cluster
@@ -38,7 +41,8 @@ RECORD = Path(__file__).with_suffix(".json")
 PAGE = ROOT / "docs" / "cluster.md"
 WEIGHTS = 669_706  # of W1's network
 FRAMES, ACKS = 1514 / 1448, 66 / (2 * 1448)
-CORES, STORE, WARM, MANY = 2, 2**29, 2, 64
+CORES, STORE, MANY = 2, 2**29, 64
+WARM, IDLE = 2, 10.0  # rounds that are not counted; seconds without a run
 FORM = """
 method = "{method}"
 [data]
@@ -76,22 +80,9 @@ def forms(nodes: int, rounds: int) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True)
-class Moment:
-    """The end of a round: when, and the bytes that each line has brought and taken away until then."""
-
-    seconds: float
-    traffic: list[tuple[int, int]]
-
-    @classmethod
-    def now(cls, hosts: Sequence[Host]) -> Moment:
-        """Return this moment."""
-        return cls(time.monotonic(), [host.traffic() for host in hosts])
-
-    def since(self, before: Moment) -> tuple[float, list[tuple[int, int]]]:
-        """Return the seconds and each line's bytes in and out since another moment."""
-        pairs = zip(before.traffic, self.traffic, strict=True)
-        return self.seconds - before.seconds, [(new[0] - old[0], new[1] - old[1]) for old, new in pairs]
+def bytes_now(hosts: Sequence[Host]) -> NDArray[np.float64]:
+    """Return the bytes that each line has brought and taken away until now [hosts, 2]."""
+    return np.array([host.traffic() for host in hosts], dtype=np.float64)
 
 
 @contextmanager
@@ -120,24 +111,25 @@ def measured(network: Network, cluster: Cluster, file: Path, out: Path) -> dict[
     Raises:
         RuntimeError: The run failed.
     """
-    moments: list[Moment] = []
+    times: list[float] = []
+    found: list[NDArray[np.float64]] = []
     with started(cluster, "run", file, "--out", out) as process:
         for event in events(process):
             if event["event"] == "round":
-                moments.append(Moment.now(network.hosts))
+                times.append(time.monotonic())
+                found.append(bytes_now(network.hosts))
     if process.returncode:
         raise RuntimeError(f"{file}: the run ended with {process.returncode}")
-    rounds = len(moments) - WARM - 1
-    seconds, traffic = moments[-2].since(moments[WARM - 1])
-    before = Moment.now(network.hosts)
-    time.sleep(seconds)
-    idle = Moment.now(network.hosts).since(before)[1]
-    pairs = zip(traffic, idle, strict=True)
+    each = np.diff(found[WARM - 1 : -1], axis=0)
+    seconds = float(np.median(np.diff(times[WARM - 1 : -1])))
+    before = bytes_now(network.hosts)
+    time.sleep(IDLE)
+    idle = (bytes_now(network.hosts) - before) * seconds / IDLE
     return {
-        "rounds": rounds,
-        "seconds": seconds / rounds,
-        "bytes": [((new[0] - old[0]) / rounds, (new[1] - old[1]) / rounds) for new, old in pairs],
-        "idle": [(old[0] / rounds, old[1] / rounds) for old in idle],
+        "rounds": len(each),
+        "seconds": round(seconds, 3),
+        "bytes": np.round(each.mean(axis=0) - idle).tolist(),
+        "idle": np.round(idle).tolist(),
     }
 
 
@@ -158,14 +150,17 @@ def predicted_seconds(count: int, found: dict[int, float]) -> float | None:
 
 def table(record: dict[str, Any]) -> str:
     """Return the table of docs/cluster.md."""
-    text = "| | nodes | driver's node: MB in, out | predicted | any other: MB in, out | predicted | s a round | predicted |\n"
+    text = "| | nodes | driver's node, MB in and out | predicted | another node | predicted | s a round | "
+    text += "predicted |\n"
     text += "|---|--:|--:|--:|--:|--:|--:|--:|\n"
     for name in dict.fromkeys(row["form"] for row in record["rows"]):
         rows = {row["nodes"]: row for row in record["rows"] if row["form"] == name}
         found = {count: row["seconds"] for count, row in rows.items()}
         for count in (*rows, MANY):
             lines = rows[count]["bytes"] if count in rows else []
-            others = [tuple(sum(side) / (count - 1) for side in zip(*lines[1:], strict=True))] if count > 1 else []
+            others = (
+                [tuple(sum(side) / (count - 1) for side in zip(*lines[1:], strict=True))] if count > 1 else []
+            )
             said = [_both(one) for one in [*lines[:1], *(others if lines else [])]]
             should = [_both(one) for one in predicted(count)]
             seconds = predicted_seconds(count, found)
@@ -184,12 +179,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=18)
     parser.add_argument("--only", action="append")
     parser.add_argument("--nodes", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--out", type=Path, default=RECORD)
     options = parser.parse_args()
-    record: dict[str, Any] = {"rate": RATE, "delay": DELAY, "rows": [], "load": os.getloadavg()[0]}
+    record: dict[str, Any] = {"rate": RATE, "delay": DELAY, "rows": [], "load": [os.getloadavg()[0]]}
     with tempfile.TemporaryDirectory() as folder:
         for count in options.nodes:
             with nodes(count) as (network, cluster):
@@ -201,6 +196,7 @@ def main() -> None:
                         row = measured(network, cluster, file, Path(folder, f"{count}-{number}"))
                         record["rows"].append({"form": name, "nodes": count, **row})
                         print(json.dumps(record["rows"][-1]), flush=True)
+    record["load"].append(os.getloadavg()[0])
     old = table(json.loads(RECORD.read_text())) if RECORD.exists() else ""
     options.out.write_text(json.dumps(record, indent=1) + "\n")
     if not {1, 2} <= set(options.nodes):

@@ -4,19 +4,19 @@ A line carries RATE bits a second in each direction and delays what its machine 
 ms are one way, which is what `tc qdisc add dev NIC root netem delay 20ms` on every machine does: a question
 and its answer take 40 ms. What waits for a line is at most QUEUE frames, as with netem; the rest is dropped.
 
-Where the kernel has `sch_netem`, the switch is a bridge and the lines are veth pairs under `tc netem`. Where
-it was built without, and no module can be loaded (the virtual machines of CI, Firecracker), the lines are TAP
-devices, and the switch is a process that does to every frame what netem does: `python -m tests.cluster.netem`.
+Where the kernel has `sch_netem`, the switch is a bridge and the lines are veth pairs under `tc netem`. On a
+kernel that was built without it (Firecracker's) the lines are TAP devices, and the switch is a process that
+does to each frame what netem does: `python -m tests.cluster.netem`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import heapq
 import itertools
 import json
 import os
-import re
 import select
 import shutil
 import struct
@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 RATE, DELAY, QUEUE = 100e6, 0.02, 1000
-# The qdiscs at a line's two ends: that of the switch and that of the machine, which delays; None for TAP devices
+# What tc does at a line's two ends, that of the switch and that of the machine; None for TAP devices
 SHAPES: tuple[str, str] | None = (
     f"netem rate {RATE:.0f}bit limit {QUEUE}",
     f"netem rate {RATE:.0f}bit limit {QUEUE} delay {DELAY * 1000:.0f}ms",
@@ -201,10 +201,8 @@ def switch(rate: float, delay: float, names: Sequence[str]) -> None:
         while waiting and waiting[0][0] <= time.monotonic():
             _, _, tap, arrives, frame = heapq.heappop(waiting)
             if arrives:
-                try:
+                with contextlib.suppress(OSError):  # the device is down
                     os.write(tap, frame)
-                except OSError:
-                    pass
                 continue
             known = homes.get(frame[:6])
             for other in [known] if known is not None else [one for one in taps if one != tap]:

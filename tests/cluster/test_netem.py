@@ -1,15 +1,13 @@
-"""Three machines on lines of 100 Mbit/s and 20 ms: what a round sends, and what the loss of the driver or of a
-machine leaves. W1's network and optimiser, with fewer clients and noise for images.
+"""Three machines on lines of 100 Mbit/s and 20 ms: what a round sends, and what the loss of the driver or of
+a machine leaves. W1's network and optimiser, with fewer clients and noise for images.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,13 +50,9 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def three() -> Iterator[tuple[Network, Cluster]]:
-    with nodes(NODES) as made:
-        yield made
-
-
-def experiment(folder: Path, placement: str, rounds: int, checkpoint: int = 2, method: str = "fedavg") -> Path:
+def experiment(
+    folder: Path, placement: str, rounds: int, checkpoint: int = 2, method: str = "fedavg"
+) -> Path:
     """Six of twelve clients in a round on two actors a node, or six clients with an actor each."""
     rng, clients = np.random.default_rng(0), CLIENTS if placement == PACKED else CLIENTS // 2
     x, y = rng.integers(0, 255, (clients * 64, 1, 28, 28), dtype=np.uint8), rng.integers(0, 10, clients * 64)
@@ -129,17 +123,44 @@ def test_a_line_has_its_delay_and_its_rate_and_counts_what_it_carries(
     assert not any(host.name in subprocess.getoutput("ip netns") for host in network.hosts)
 
 
+@pytest.mark.parametrize(("placement", "method"), [(PACKED, "fedavg"), (ALONE, "scamap")])
+def test_a_run_that_loses_a_machine_ends_with_the_hashes_of_a_serial_run(
+    tmp_path: Path, placement: str, method: str
+) -> None:
+    """Packed clients move to the other actors. The machine has lost its power: its line is down, so nothing
+    tells the others, and Ray misses it after a minute. With an actor a client, the raylet is killed. Two
+    machines have no room for six actors of a core, so the run ends, and is resumed there.
+    """
+    file, out = experiment(tmp_path, placement, 9, method=method), tmp_path / "run"
+    with nodes(NODES) as (network, cluster):
+        process = started(cluster, "run", file, "--out", out)
+        until_round(process, 3)
+        if placement == PACKED:
+            network.hosts[2].cut()
+        cluster.lose(2)
+        ended = hashes_at_the_end(process)
+        assert (ended is None) == (placement == ALONE)
+        assert (ended or hashes_at_the_end(started(cluster, "resume", out))) == serial_hashes(file)
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[tuple[Network, Cluster]]:
+    with nodes(NODES) as made:
+        yield made
+
+
 @pytest.mark.parametrize("placement", [PACKED, ALONE])
 def test_each_node_receives_one_model_and_sends_one_sum_in_a_round(
     three: tuple[Network, Cluster], tmp_path: Path, placement: str
 ) -> None:
     """Although two actors of it work. The driver's line carries what those of all others do."""
     network, cluster = three
-    file, out = experiment(tmp_path, placement, rounds=WARM + 5), tmp_path / "run"
-    driver, *others = measured(network, cluster, file, out)["bytes"]
-    should, each = predicted(NODES)
-    assert driver == pytest.approx(should, rel=0.05)
-    assert others == [pytest.approx(each, rel=0.05)] * (NODES - 1)
+    file, out = experiment(tmp_path, placement, rounds=WARM + 9), tmp_path / "run"
+    found = measured(network, cluster, file, out)
+    driver, each = predicted(NODES)
+    for line, should in zip(found["bytes"], [driver, each, each], strict=True):
+        for counted, told in zip(line, should, strict=True):  # a broadcast may lie on either side of an end
+            assert counted == pytest.approx(told, rel=0.03, abs=told / found["rounds"])
     assert read_run(out)["hashes"] == serial_hashes(file)
 
 
@@ -147,32 +168,12 @@ def test_each_node_receives_one_model_and_sends_one_sum_in_a_round(
 def test_a_run_whose_drivers_are_killed_ends_with_the_hashes_of_a_serial_run(
     three: tuple[Network, Cluster], tmp_path: Path, placement: str
 ) -> None:
-    """First the driver actor, after which the command goes on; then the command, after which `resume` does."""
+    """First the driver actor, after which the command goes on; then the command, and `resume` goes on."""
     _, cluster = three
     file, out = experiment(tmp_path, placement, rounds=9), tmp_path / "run"
     with started(cluster, "run", file, "--out", out) as process:
         until_round(process, 3)
-        os.kill(read_run(out)["placement"]["driver_pid"], signal.SIGKILL)
+        os.kill(int(str(read_run(out)["placement"]["driver_pid"])), signal.SIGKILL)
         until_round(process, 6)
         process.kill()
     assert hashes_at_the_end(started(cluster, "resume", out)) == serial_hashes(file)
-
-
-@pytest.mark.parametrize(("placement", "method"), [(PACKED, "fedavg"), (ALONE, "scamap")])
-def test_a_run_whose_machine_loses_its_power_ends_with_the_hashes_of_a_serial_run(
-    tmp_path: Path, placement: str, method: str
-) -> None:
-    """Its processes are killed, and its line is down, so nothing tells the others. Packed clients move to the
-    other actors. One actor a client finds no room on two machines: the run ends, and is resumed there.
-    """
-    file, out = experiment(tmp_path, placement, 9, method=method), tmp_path / "run"
-    with nodes(NODES) as (network, cluster):
-        process = started(cluster, "run", file, "--out", out)
-        until_round(process, 3)
-        network.hosts[2].cut()
-        cluster.lose(2)
-        began = time.monotonic()
-        ended = hashes_at_the_end(process)
-        print(json.dumps({"seconds until the end": time.monotonic() - began, "ended": bool(ended)}))
-        assert (ended is None) == (placement == ALONE)
-        assert (ended or hashes_at_the_end(started(cluster, "resume", out))) == serial_hashes(file)
