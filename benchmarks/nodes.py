@@ -6,9 +6,9 @@ As root. Every node is a network namespace on a line of 100 Mbit/s and 20 ms one
 and the driver is on the first one. W1 runs with two actors a node. The other form has W1's data and network,
 twelve clients that all take part for a fifth of an epoch, and an actor for each of them. What each line
 carries from the end of the second round to that of the last but one is counted, less what it carries in as
-many seconds when nothing runs. A broadcast may have begun before the end of a round is known here, so bytes
-are uncertain by one broadcast, divided by the rounds. Seconds are medians over rounds. Rounds are not
-evaluated: that is one broadcast more.
+many seconds when nothing runs. The next round begins before the end of one is told, so bytes are uncertain by
+one broadcast, divided by the rounds. Seconds are medians over rounds. Rounds are not evaluated: that is one
+broadcast more.
 
 Predicted bytes: each node but the driver's receives the model once, 4 bytes a weight, and sends one sum, 8
 bytes a weight (int64). A frame of 1,514 bytes holds 1,448 of them, and every second frame is acknowledged by
