@@ -56,6 +56,9 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
+LOADED = Call[bool]("__ray_ready__")  # a method of Ray's
+
+
 class RayPool:
     """The actors of a run. Exact sums make the order of their answers irrelevant."""
 
@@ -73,7 +76,8 @@ class RayPool:
         self._restarts, self._retired = 0, set[int]()
         self._chunks = {part: chunks(setup.data, part) for part in PARTS}
         self._nodes: dict[int, str] = {}
-        self._through_ray = RayCalls(dict(enumerate(actors)))
+        self._through_ray = RayCalls(dict(enumerate(actors)), self._end_homeless)
+        self._loading: dict[int, ObjectRef[bool]] = {}
         self._transport: Transport = self._through_ray
         self._connected, self._here = False, ""
 
@@ -227,6 +231,16 @@ class RayPool:
         wanted = {"CPU": self._plan.num_cpus, "GPU": self._plan.num_gpus}
         return all(there.get(kind, 0.0) >= len(self._left()) * each for kind, each in wanted.items())
 
+    def _end_homeless(self) -> None:
+        """End the replacements that wait for a node that is gone, so that `_instead` does without them.
+
+        Ray may notice the loss of a node long after that of its actors, and it would wait for ever.
+        """
+        loading = [] if self._has_room() else list(self._loading.items())
+        for actor, loaded in loading:
+            if not ray.wait([loaded], timeout=0, fetch_local=False)[0]:
+                ray.kill(self._actors[actor], no_restart=True)
+
     def _left(self) -> list[int]:
         """Return the actors that still work."""
         return [actor for actor in range(len(self._actors)) if actor not in self._retired]
@@ -281,6 +295,7 @@ class RayPool:
         )
         self._actors[actor] = self._start(self._setup_ref, self._plan, actor, self._states_folder)
         self._transport.replace(actor, self._actors[actor])
+        self._loading[actor] = self._through_ray.call(actor, LOADED).reference
 
 
 @dataclass(frozen=True)
@@ -365,8 +380,7 @@ class Driver:
             self._start(self._ref, plan, actor, self._states_folder) for actor in range(len(plan.homes))
         ]
         through_ray = RayCalls(dict(enumerate(self._actors)))
-        loaded = Call[bool]("__ray_ready__")  # a method of Ray's
-        self._ready = [through_ray.call(actor, loaded).reference for actor in range(len(self._actors))]
+        self._ready = [through_ray.call(actor, LOADED).reference for actor in range(len(self._actors))]
         self._stop = threading.Event()
 
     def stop(self) -> None:

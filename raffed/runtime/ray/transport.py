@@ -118,6 +118,9 @@ class Transport(Protocol):
 # Calls to client actors through Ray's own calls and object store, also to those of other nodes.
 
 
+IDLE_SECONDS = 10.0  # without an answer, before `idle` is called
+
+
 @dataclass(frozen=True, eq=False)
 class RayCallId(CallId[T]):
     """A call through Ray, with the reference to its answer."""
@@ -126,11 +129,11 @@ class RayCallId(CallId[T]):
 
 
 class RayCalls:
-    """A `Transport` through Ray."""
+    """A `Transport` through Ray. If nothing arrives for some time, `idle` is called, again and again."""
 
-    def __init__(self, actors: Mapping[int, Handle]) -> None:
+    def __init__(self, actors: Mapping[int, Handle], idle: Callable[[], None] = lambda: None) -> None:
         """Call these actors, by number."""
-        self._actors = dict(actors)
+        self._actors, self._idle = dict(actors), idle
 
     def call(self, actor: int, call: Call[T]) -> RayCallId[T]:
         given = [one.reference if isinstance(one, Shared) else one for one in call.arguments]
@@ -138,8 +141,9 @@ class RayCalls:
 
     def first(self, calls: Collection[CallId[T]]) -> tuple[CallId[T], Outcome[T]]:
         waiting = {one.reference: one for one in calls if isinstance(one, RayCallId)}
-        (reference,), _ = ray.wait(list(waiting), num_returns=1)
-        return waiting[reference], partial(answer_of, reference)
+        while not (arrived := ray.wait(list(waiting), num_returns=1, timeout=IDLE_SECONDS)[0]):
+            self._idle()
+        return waiting[arrived[0]], partial(answer_of, arrived[0])
 
     def replace(self, actor: int, handle: Handle) -> None:
         self._actors[actor] = handle

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -69,11 +70,16 @@ def test_an_actor_that_cannot_start_is_not_started_again_and_its_error_is_told(t
 
 @pytest.mark.more
 @by_every_carrier("socket")
+@pytest.mark.parametrize("noticed", ["at once", "later"])
 def test_clients_of_a_lost_actor_for_whose_replacement_there_is_no_room_move_to_the_others(
-    carrier: str, reference: Hashes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    carrier: str, noticed: str, reference: Hashes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when its node is lost and the others are full. Ray itself would wait for ever."""
-    monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 1.0})
+    """As when its node is lost and the others are full. Ray may notice that the node is gone only after the
+    actor was started again, and would then wait for ever.
+    """
+    cores = itertools.chain([1.0 if noticed == "at once" else 2.0], itertools.repeat(1.0))
+    monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": next(cores)})
+    monkeypatch.setattr("raffed.runtime.ray.transport.IDLE_SECONDS", 0.5)
     about = conducted(
         TWO, tmp_path / "run", StruckActor, (Fault("evaluation", 0, 1),), str(tmp_path), later=1000
     )
