@@ -161,6 +161,9 @@ def release(folder: Path, files: dict[str, str], **more: str) -> Path:
     return folder
 
 
+LICENCE = "MIT License. Permission is hereby granted,"  # its first words
+
+
 def read(folder: Path, file: str = SERVER, lines: str = "") -> dict[str, Any]:
     return adopt(release(folder, ENGINE, **{file: "\n" + textwrap.dedent(lines) + "\n"}))
 
@@ -185,7 +188,7 @@ def names(listed: list[dict[str, Any]]) -> list[str]:
 
 def test_what_a_release_has_and_lacks_is_named_with_its_line(tmp_path: Path) -> None:
     found = read(tmp_path)
-    said = {"family": "pfllib", "main": "system/main.py", "licence": "MIT License. Permission is hereby granted,", "commit": None}
+    said = {"family": "pfllib", "main": "system/main.py", "licence": LICENCE, "commit": None}
     assert {name: found[name] for name in said} == said
     servers = {method["name"]: method["server"] for method in found["methods"]}
     assert servers == {"FedX": "flcore/servers/serverx.py", "FedY": None}
