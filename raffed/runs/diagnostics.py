@@ -88,9 +88,9 @@ def sized(config: RunConfig) -> Iterator[Finding]:
 
 def _python() -> Finding:
     version = platform.python_version()
-    if (3, 11) <= sys.version_info[:2] <= (3, 13):
+    if (3, 11) <= sys.version_info[:2] <= (3, 14):
         return Finding("Python", version)
-    return Finding("Python", version, "broken", "use Python 3.11 to 3.13")
+    return Finding("Python", version, "broken", "use Python 3.11 to 3.14")
 
 
 def _libraries() -> Iterator[Finding]:
