@@ -78,12 +78,13 @@ class RayPool:
         self._nodes: dict[int, str] = {}
         self._through_ray = RayCalls(dict(enumerate(actors)), self._end_homeless)
         self._loading: dict[int, ObjectRef[bool]] = {}
+        self._sent: tuple[Broadcast, Shared[Broadcast]] | None = None
         self._transport: Transport = self._through_ray
         self._connected, self._here = False, ""
 
     def train(self, order: RoundOrder) -> Asked[Trained]:
         self._connect(order.broadcast)
-        calls = self._spread(Call[Trained]("train", (_shared(order.broadcast),)), order)
+        calls = self._spread(Call[Trained]("train", (self._shared(order.broadcast),)), order)
         pending = dict(self._made(actor, actor, call) for actor, call in calls.items())
         sums = NodeSums(self._through_ray, groups_by_node(pending, self._nodes, self._here))
 
@@ -100,13 +101,13 @@ class RayPool:
         return trained
 
     def losses(self, order: RoundOrder) -> list[float]:
-        call = Call[dict[int, float]]("losses", (_shared(order.broadcast),))
+        call = Call[dict[int, float]]("losses", (self._shared(order.broadcast),))
         answers = self._ask(self._spread(call, order))()
         found = {client: loss for answer in answers for client, loss in answer.items()}
         return [found[client] for client in order.participants]
 
     def survey(self, order: RoundOrder, whole: Broadcast | None) -> list[SurveyedClient]:
-        sent = _shared(order.broadcast), None if whole is None else _shared(whole)
+        sent = self._shared(order.broadcast), None if whole is None else self._shared(whole)
         answers = self._ask(self._spread(Call[list[SurveyedClient]]("survey", sent), order))()
         found = {one.client: one for answer in answers for one in answer}
         return [found[client] for client in order.participants if client in found]
@@ -125,7 +126,7 @@ class RayPool:
         return {actor: call.then(order.share(stacks)) for actor, stacks in shares if stacks}
 
     def evaluate(self, broadcast: Broadcast, part: str = "test") -> Asked[ScoreCounts]:
-        sent, left, numbers = _shared(broadcast), self._left(), self._chunks[part]
+        sent, left, numbers = self._shared(broadcast), self._left(), self._chunks[part]
         call = Call[dict[int, ScoreCounts]]("evaluate", (sent,))
         calls = {actor: call.then(numbers[i :: len(left)]) for i, actor in enumerate(left[: len(numbers)])}
         asked = self._ask(calls)
@@ -163,8 +164,18 @@ class RayPool:
     def close(self) -> None:
         for actor in self._actors:
             ray.kill(actor, no_restart=True)
-        self._actors = []
+        self._actors, self._sent = [], None
+        self._loading.clear()
         self._transport.close()
+
+    def _shared(self, broadcast: Broadcast) -> Shared[Broadcast]:
+        """Return an argument of which each node has one copy, which every actor reads in place.
+
+        It is the one before if that holds the same: what is scored is mostly what the next round trains.
+        """
+        if self._sent is None or not _same(broadcast, self._sent[0]):
+            self._sent = broadcast, Shared(broadcast, broadcast.nbytes() <= INLINE_BYTES)
+        return self._sent[1]
 
     def _ask(self, calls: Mapping[int, Call[T]]) -> Asked[list[T]]:
         """Call actors now, and return a function that waits for the answers, in order of actor number.
@@ -308,9 +319,10 @@ class _Pending(Generic[T]):
     call: Call[T]
 
 
-def _shared(broadcast: Broadcast) -> Shared[Broadcast]:
-    """Return an argument of which each node has one copy, which every actor reads in place."""
-    return Shared(broadcast, broadcast.nbytes() <= INLINE_BYTES)
+def _same(one: Broadcast, other: Broadcast) -> bool:
+    """Return whether two broadcasts hold the very same objects."""
+    pairs = zip((one.w, one.b, *one.slots.values()), (other.w, other.b, *other.slots.values()), strict=False)
+    return (one.round, [*one.slots]) == (other.round, [*other.slots]) and all(a is b for a, b in pairs)
 
 
 E = TypeVar("E")  # the event of a round, whose class is in a higher layer

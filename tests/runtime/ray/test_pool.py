@@ -6,12 +6,15 @@ import itertools
 from pathlib import Path
 
 import pytest
+import ray
 
+from raffed.core.messages import Broadcast
 from raffed.errors import ActorStartError
 from raffed.results.runfile import read_run
+from raffed.runtime.ray import driver
 from tests.reliability.actors import Fault, StruckActor
 from tests.runtime.conftest import by_every_carrier, on, small
-from tests.runtime.odd_actors import BrokenActor, FarActor, HungryActor, conducted
+from tests.runtime.odd_actors import BrokenActor, FarActor, HungryActor, Plain, conducted
 
 pytestmark = pytest.mark.usefixtures("ray_here")
 
@@ -30,6 +33,21 @@ def test_an_actor_that_is_late_or_dies_while_it_scores_changes_no_bit(
     assert about["hashes"] == reference["scamap"]
     assert about["placement"]["restarts"] == (fault.kind != "slow")
     assert len(list(tmp_path.glob(f"{fault.kind}-*"))) == 1
+
+
+def test_scoring_sends_nothing_that_the_next_round_sends_as_well(
+    reference: Hashes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[int] = []
+
+    class Counted(driver.Shared[Broadcast]):
+        def __init__(self, value: Broadcast, small: bool) -> None:
+            sent.append(value.round)
+            super().__init__(value, small)
+
+    monkeypatch.setattr(driver, "Shared", Counted)
+    assert conducted(TWO, tmp_path / "run", ray.remote(Plain))["hashes"] == reference["scamap"]
+    assert sent == [0, 1, 2, 3, 4]  # four rounds, each of them scored
 
 
 @pytest.mark.more
