@@ -149,7 +149,7 @@ def check_inside(folder: Path, path: Path) -> None:
     """Raise a RunFolderError if `path`, with its links followed, leads out of `folder`. It need not exist."""
     try:
         outside = not path.resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError) as error:  # for links in a circle, Python below 3.13 raises RuntimeError
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle, below Python 3.13
         raise UnsafeNameError(f"{path}: a link that cannot be followed ({error}); remove it") from error
     if outside:
         raise UnsafeNameError(

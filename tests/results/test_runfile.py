@@ -66,7 +66,8 @@ def test_a_link_is_followed_inside_its_folder_and_not_out_of_it(tmp_path: Path) 
     (run / "bad.json").symlink_to(outside)
     (run / "device.json").symlink_to("/dev/zero")
     (run / "circle.json").symlink_to("circle.json")
-    for name, why in (("bad", "leads out of"), ("device", "leads out of"), ("circle", "cannot be followed")):
+    circle = "cannot be followed|Too many levels"  # before Python 3.13, and since
+    for name, why in (("bad", "leads out of"), ("device", "leads out of"), ("circle", circle)):
         with pytest.raises(JsonFileError, match=why):
             read_json(run / f"{name}.json")
 
