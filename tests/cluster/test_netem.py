@@ -123,19 +123,24 @@ def test_a_line_has_its_delay_and_its_rate_and_counts_what_it_carries(
     assert not any(host.name in subprocess.getoutput("ip netns") for host in network.hosts)
 
 
-@pytest.mark.parametrize(("placement", "method"), [(PACKED, "fedavg"), (ALONE, "scamap")])
+@pytest.mark.parametrize(
+    ("placement", "method", "power"),
+    [(PACKED, "fedavg", False), (ALONE, "scamap", False), (ALONE, "scamap", True)],
+)
 def test_a_run_that_loses_a_machine_ends_with_the_hashes_of_a_serial_run(
-    tmp_path: Path, placement: str, method: str
+    tmp_path: Path, placement: str, method: str, power: bool
 ) -> None:
-    """It loses its power: its raylet is killed and its line is down, so nothing tells the others, and Ray
-    misses it after a minute. Packed clients then move to the other actors. Two machines have no room for six
-    actors of a core, one a client: that run ends, and is resumed there.
+    """Without power its raylet is gone and its line is down, so nothing tells the others, and Ray misses it
+    after a minute. With power its actors are lost at once, and Ray counts its cores for some seconds more.
+    Packed clients then move to the other actors. Two machines have no room for six actors of a core, one a
+    client: that run ends, and is resumed there.
     """
     file, out = experiment(tmp_path, placement, 9, method=method), tmp_path / "run"
     with nodes(NODES) as (network, cluster):
         process = started(cluster, "run", file, "--out", out)
         until_round(process, 3)
-        network.hosts[2].cut()
+        if not power:
+            network.hosts[2].cut()
         cluster.lose(2)
         ended = hashes_at_the_end(process)
         assert (ended is None) == (placement == ALONE)
