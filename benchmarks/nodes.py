@@ -7,8 +7,7 @@ and the driver is on the first one. W1 runs with two actors a node. The other fo
 twelve clients that all take part for a fifth of an epoch, and an actor for each of them. What each line
 carries from the end of the second round to that of the last but one is counted, less what it carries in as
 many seconds when nothing runs. The next round begins before the end of one is told, so bytes are uncertain by
-one broadcast, divided by the rounds. Seconds are medians over rounds. Rounds are not evaluated: that is one
-broadcast more.
+one broadcast, divided by the rounds. Seconds are medians over rounds. Rounds are not scored.
 
 Predicted bytes: each node but the driver's receives the model once, 4 bytes a weight, and sends one sum, 8
 bytes a weight (int64). A frame of 1,514 bytes holds 1,448 of them, and every second frame is acknowledged by
