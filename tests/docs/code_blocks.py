@@ -35,7 +35,7 @@ NOT_RUN = {
     ("", ".venv/bin/pip"): ENVIRONMENT,
     ("", "source .venv"): ENVIRONMENT,
     ("", "cd mylab && pip install"): ENVIRONMENT,
-    ("docs/install.md", "python3.10 -m venv"): FLOOR,
+    ("docs/install.md", "python3.11 -m venv"): FLOOR,
     ("docs/install.md", "uv pip install"): FLOOR,
     ("docs/install.md", "PYTHONPATH=. floor"): FLOOR,
     ("", ".venv/bin/raffed compare"): "it is `make demo`, which CI runs",
