@@ -24,11 +24,11 @@ COMMANDS = {  # words, the line that shows that its work goes on, what continues
     "compare": (
         ["compare", "--method", "fedavg", "--method", "fedrs", "--rounds", "100000"],
         r"^round ",
-        "the same command",
+        "the same command with --out {out}",
     ),
     "tune": (
         ["tune", "--method", "fedavg", "--rounds", "60", "--grid", "local.lr=0.01,0.02,0.03,0.04,0.05,0.06"],
-        r"^ *1  fedavg",
+        r"^fedavg  local",
         "raffed tune --resume --out {out}",
     ),
 }
