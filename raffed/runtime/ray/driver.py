@@ -321,7 +321,7 @@ class _Pending(Generic[T]):
 
 def _same(one: Broadcast, other: Broadcast) -> bool:
     """Return whether two broadcasts hold the very same objects."""
-    pairs = zip((one.w, one.b, *one.slots.values()), (other.w, other.b, *other.slots.values()), strict=False)
+    pairs = zip((one.w, one.b, *one.slots.values()), (other.w, other.b, *other.slots.values()), strict=True)
     return (one.round, [*one.slots]) == (other.round, [*other.slots]) and all(a is b for a, b in pairs)
 
 
