@@ -17,7 +17,7 @@ from raffed.core.parts import Part, in_part
 
 def unaddressed(b: Broadcast) -> Broadcast:
     """Return what is sent to all clients alike; `b` itself if nothing in it is addressed."""
-    same = {slot: one for slot, one in b.slots.items() if not isinstance(one, Addressed)}
+    same = {slot: message for slot, message in b.slots.items() if not isinstance(message, Addressed)}
     return b if len(same) == len(b.slots) else b.replace(slots=same)
 
 
@@ -28,7 +28,7 @@ def replied(b: Broadcast, client: int) -> Broadcast:
         UserCodeError: A reply is no broadcast, or has other weights or statistics than it was given.
     """
     sent = alike = unaddressed(b)
-    for table in [one for one in b.slots.values() if isinstance(one, Addressed)]:
+    for table in [message for message in b.slots.values() if isinstance(message, Addressed)]:
         sent = table.reply(sent, client)
         if not isinstance(sent, Broadcast) or unaddressed(sent) is not sent:
             raise fault(

@@ -200,7 +200,7 @@ class Context(Generic[Mine, FromServer]):
         order: NDArray[np.int64] = seeds.rng(self.run_seed, purpose).permutation(self.spec.num_clients)
         if self.client in self.spec.unseen:
             return False
-        place = self.client - sum(one < self.client for one in self.spec.unseen)
+        place = self.client - sum(client < self.client for client in self.spec.unseen)
         return bool(place in order[:count])
 
     def replace(self, **changes: Any) -> Context:
@@ -213,9 +213,9 @@ class Context(Generic[Mine, FromServer]):
         """
         if not changes.keys() <= _FIELDS:
             raise TypeError(f"Context has no field {', '.join(sorted(changes.keys() - _FIELDS))}")
-        made = object.__new__(Context)
-        made.__dict__.update(self.__dict__, **changes)
-        return made
+        context = object.__new__(Context)
+        context.__dict__.update(self.__dict__, **changes)
+        return context
 
 
 _FIELDS = {field.name for field in fields(Context)}
@@ -256,7 +256,7 @@ class ServerContext:
     @property
     def uploads(self) -> list[Upload]:
         """All uploads in client order, if the server's rule needs them (`ServerRule.each`)."""
-        return [one for one in self.received["server"].each if isinstance(one, Upload)]
+        return [upload for upload in self.received["server"].each if isinstance(upload, Upload)]
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def brought_back(value: R) -> R:
 
 def _moved(value: R, device: torch.device) -> R:
     fields = fields_of(value)
-    return value.replace(**{name: _field_moved(one, device) for name, one in fields.items()})
+    return value.replace(**{name: _field_moved(field, device) for name, field in fields.items()})
 
 
 def _field_moved(value: Value, device: torch.device) -> Value:
@@ -51,9 +51,9 @@ def _field_moved(value: Value, device: torch.device) -> Value:
     if isinstance(value, Record):
         return _moved(value, device)
     if isinstance(value, dict):
-        return {name: _moved(one, device) for name, one in value.items()}
+        return {name: _moved(record, device) for name, record in value.items()}
     if isinstance(value, tuple):
-        return tuple(_field_moved(one, device) for one in value)
+        return tuple(_field_moved(part, device) for part in value)
     return value
 
 
@@ -153,7 +153,7 @@ class Addressed(Wire):
     def __reduce__(self) -> tuple[Callable[..., Addressed], tuple[Any, ...]]:
         # As points, whose numbers every actor of a node reads without a copy
         fields = fields_of(self)
-        points = {name: Params({name: one}) for name, one in fields.items() if isinstance(one, Tensor)}
+        points = {name: Params({name: field}) for name, field in fields.items() if isinstance(field, Tensor)}
         return _readdressed, (type(self), fields | points, tuple(points))
 
 
@@ -178,9 +178,9 @@ class Upload(Wire):
 
     def nbytes(self) -> int:
         """Return the same as `Wire.nbytes`, but faster: it is called for every client in every round."""
-        reported = sum(one.numel() for one in (self.report, self.shares) if one is not None)
+        reported = sum(tensor.numel() for tensor in (self.report, self.shares) if tensor is not None)
         return 4 * (self.w.numel() + self.b.numel() + (self.n is not None) + reported) + sum(
-            one.nbytes() for one in self.slots.values()
+            message.nbytes() for message in self.slots.values()
         )
 
 

@@ -172,7 +172,7 @@ class Method:
             "has_global": not own_layers and self.server.has_global,
             "needs_sgd": needs_sgd,
             "needs_one_rate": one_rate,
-            "needs_held_out": any(one.needs_held_out for one in hooks["needs_held_out"].values()),
+            "needs_held_out": any(part.needs_held_out for part in hooks["needs_held_out"].values()),
             "sends_update": any(ingredient.sends_update for _, ingredient in held),
             "keeps_state": own_layers or any(remembers(type(ingredient)) for _, ingredient in held),
             "keeps_uploads": self.server.each or self.mean.rule is not None,
@@ -207,7 +207,7 @@ class Method:
             ("compression", self.compression),
         )
         terms = tuple((f"term-{type(term).__name__}", term) for term in self.terms)
-        held = *((slot, one) for slot, one in slots if one is not None), *terms
+        held = *((slot, ingredient) for slot, ingredient in slots if ingredient is not None), *terms
         object.__setattr__(self, "_held", held)
         check_pairs(self.name, "network", self.network)
         for slot, ingredient in self.ingredients():
@@ -234,10 +234,10 @@ class Method:
                 f"{self.name} has a loss of its own ({type(self.head).__name__}), so {criterion.name} cannot "
                 f"replace it; leave out --loss"
             )
-        for _, one in self.ingredients():
-            if one.needs_cross_entropy:
+        for _, part in self.ingredients():
+            if part.needs_cross_entropy:
                 raise UsageError(
-                    f"{self.name} works with gradients of the cross-entropy ({type(one).__name__}), so "
+                    f"{self.name} works with gradients of the cross-entropy ({type(part).__name__}), so "
                     f"{criterion.name} cannot replace it; leave out --loss"
                 )
 
@@ -251,8 +251,8 @@ class Method:
         """Why no robust rule can take the place of the mean of this method's uploads, or ""."""
         summed = [
             slot
-            for slot, one in self.ingredients()
-            if slot == "message" or type(one).server_step is not Ingredient.server_step or tells_shares(one)
+            for slot, part in self.ingredients()
+            if slot == "message" or type(part).server_step is not Ingredient.server_step or tells_shares(part)
         ]
         if self.split.personal == "all":
             return "its clients share no weights"
@@ -328,11 +328,11 @@ def _misplaced(
     message: Ingredient | None, solver: LocalSolver | None, optimizer: Ingredient | None
 ) -> Iterator[str]:
     """Yield what is in a slot where it would not do what its kind does."""
-    for slot, one in (("message", message), ("solver", solver)):
-        place = next((place for kind, place in _PLACES if isinstance(one, kind)), slot)
+    for slot, part in (("message", message), ("solver", solver)):
+        place = next((place for kind, place in _PLACES if isinstance(part, kind)), slot)
         if place != slot:
             yield (
-                f"{slot} is {with_article(type(one).__name__)}, which only acts in the slot {place}; put it "
+                f"{slot} is {with_article(type(part).__name__)}, which only acts in the slot {place}; put it "
                 f"there"
             )
     if optimizer is not None and not isinstance(optimizer, KeptOptimizer):
@@ -384,7 +384,7 @@ def _of_a_solver(m: Method, solver: LocalSolver) -> Iterator[str]:
 
 
 def _of_a_correction(correction: Correction | None, passes: tuple[Pass, ...]) -> Iterator[str]:
-    if correction is not None and correction.plain_sgd and any(one.momentum != 0.0 for one in passes):
+    if correction is not None and correction.plain_sgd and any(pass_.momentum != 0.0 for pass_ in passes):
         yield (
             f"{type(correction).__name__} needs plain SGD (momentum 0 in every pass): its control variates "
             "divide the displacement by the summed learning rates, which momentum breaks"

@@ -66,10 +66,10 @@ class Record:
             return [getattr(value, name) for name in names], None
 
         def unflatten(children: Iterable[pytree.PyTree], _: None) -> Record:
-            made = object.__new__(cls)  # without __init__, because inside vmap the leaves may be placeholders
+            new = object.__new__(cls)  # without __init__, because inside vmap the leaves may be placeholders
             for name, child in zip(names, children, strict=True):
-                object.__setattr__(made, name, child)
-            return made
+                object.__setattr__(new, name, child)
+            return new
 
         cls._names = names
         cls._stored = stored or _name_in_files(cls)
@@ -100,8 +100,8 @@ def fields_of(value: Record) -> dict[str, Any]:
 
 
 def _name_in_files(cls: type[Record]) -> str:
-    own = cls.__module__.split(".")[0] == "raffed"
-    return cls.__qualname__ if own else f"{stored_module(cls.__module__)}:{cls.__qualname__}"
+    built_in = cls.__module__.split(".")[0] == "raffed"
+    return cls.__qualname__ if built_in else f"{stored_module(cls.__module__)}:{cls.__qualname__}"
 
 
 Names = tuple[str, ...]
@@ -187,9 +187,9 @@ class Params:
             raise ValueError(
                 f"Params: the buffer has {tuple(flat.shape)} numbers, but the layout needs ({layout.size},)"
             )
-        made = cls.__new__(cls)
-        made._tensors, made._flat, made._layout = None, flat, layout
-        return made
+        point = cls.__new__(cls)
+        point._tensors, point._flat, point._layout = None, flat, layout
+        return point
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -270,8 +270,8 @@ class Params:
             assert self._layout is not None
             return Params.from_flat(self._layout, op(self._flat, other._flat))
         _check_same_names(self.names, other.names)
-        theirs = other.tensors
-        return Params({name: op(t, theirs[name]) for name, t in self.tensors.items()})
+        others = other.tensors
+        return Params({name: op(t, others[name]) for name, t in self.tensors.items()})
 
     def __add__(self, other: Params) -> Params:
         return self._zip(other, operator.add)
@@ -353,8 +353,8 @@ class Params:
         if self.names == names:
             return self
         _check_same_names(self.names, names)
-        made = Params({name: self.tensors[name] for name in names})
-        return made.clone() if self.is_flat else made
+        point = Params({name: self.tensors[name] for name in names})
+        return point.clone() if self.is_flat else point
 
     def joined(self, other: Params, order: Iterable[str]) -> Params:
         """Return this point and another one together.
@@ -385,8 +385,8 @@ def redrawn(point: Params, generator: torch.Generator) -> Params:
         point: The point.
         generator: The random stream, on the CPU.
     """
-    orders = {name: torch.randperm(one.numel(), generator=generator) for name, one in point.tensors.items()}
-    mixed = {name: one.flatten()[orders[name]].view(one.shape) for name, one in point.tensors.items()}
+    orders = {name: torch.randperm(t.numel(), generator=generator) for name, t in point.tensors.items()}
+    mixed = {name: t.flatten()[orders[name]].view(t.shape) for name, t in point.tensors.items()}
     return Params(mixed).clone()
 
 
@@ -457,29 +457,27 @@ class State(Record):
 R = TypeVar("R")
 
 
-def arranged_like(made: R, like: R) -> R:
+def arranged_like(record: R, like: R) -> R:
     """Return a record with the tensors of its points in the order of those of another record.
 
     Args:
-        made: A record, a point, or anything else that consists of them.
+        record: A record, a point, or anything else that consists of them.
         like: One of the same kind.
 
     Raises:
         ValueError: The two do not consist of the same parts, or a point has other names.
     """
-    parts, kind = pytree.tree_flatten(made, is_leaf=_is_point)
+    parts, kind = pytree.tree_flatten(record, is_leaf=_is_point)
     others, other_kind = pytree.tree_flatten(like, is_leaf=_is_point)
     if kind != other_kind:
-        raise ValueError(f"{type(made).__name__}: it does not have the fields that it had before")
+        raise ValueError(f"{type(record).__name__}: it does not have the fields that it had before")
     pairs = list(zip(parts, others, strict=True))
-    if all(one.names == other.names for one, other in pairs if _is_point(one) and _is_point(other)):
-        return made
-    arranged = [
-        one.arranged(other.names) if _is_point(one) and _is_point(other) else one for one, other in pairs
-    ]
+    if all(point.names == other.names for point, other in pairs if _is_point(point) and _is_point(other)):
+        return record
+    arranged = [p.arranged(other.names) if _is_point(p) and _is_point(other) else p for p, other in pairs]
     whole: R = pytree.tree_unflatten(arranged, kind)
     return whole
 
 
-def _is_point(one: object) -> bool:
-    return isinstance(one, Params)
+def _is_point(value: object) -> bool:
+    return isinstance(value, Params)

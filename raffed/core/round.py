@@ -49,8 +49,8 @@ def explained(m: Method) -> Iterator[None]:
     except NumericsError as error:
         if not m.strengths:
             raise
-        own = ", ".join(f"{name} = {value:g}" for name, value in m.strengths)
-        raise NumericsError(f"{error}; or a smaller value of {m.name}'s own coefficients: {own}") from error
+        pairs = ", ".join(f"{name} = {value:g}" for name, value in m.strengths)
+        raise NumericsError(f"{error}; or a smaller value of {m.name}'s own coefficients: {pairs}") from error
 
 
 def check_client(method: str, state: ClientState, client: int, round: int) -> None:
@@ -116,11 +116,11 @@ def _made_by(kind: type[ServerRule]) -> str:
 
 def _diverged(parts: Mapping[str, Any]) -> str:
     """Return where the first number that has diverged is, such as "term-Anchor.w", or ""."""
-    found = [pair for name, part in parts.items() for pair in _tensors(name, part)]
+    tensors = [pair for name, part in parts.items() for pair in _tensors(name, part)]
     # All sums are made before the first one is read, because reading waits for a GPU
-    sums = [one.sum() for _, one, _ in found]
-    for (path, one, weights), total in zip(found, sums, strict=True):
-        if not math.isfinite(float(total)) and bool((~one.isfinite() if weights else one.isnan()).any()):
+    sums = [t.sum() for _, t, _ in tensors]
+    for (path, t, weights), total in zip(tensors, sums, strict=True):
+        if not math.isfinite(float(total)) and bool((~t.isfinite() if weights else t.isnan()).any()):
             return path
     return ""
 
@@ -131,7 +131,7 @@ def _tensors(path: str, part: Any) -> Iterator[tuple[str, Tensor, bool]]:
         if part.is_flat:
             yield path, part.flat, True
         else:
-            yield from ((path, one, True) for one in part.tensors.values())
+            yield from ((path, tensor, True) for tensor in part.tensors.values())
     elif isinstance(part, Tensor):
         if part.is_floating_point():
             yield path, part, False
@@ -139,8 +139,8 @@ def _tensors(path: str, part: Any) -> Iterator[tuple[str, Tensor, bool]]:
         yield path, torch.tensor(part), False
     elif isinstance(part, Record | dict):
         inside = fields_of(part) if isinstance(part, Record) else part
-        for name, one in inside.items():
-            yield from _tensors(f"{path}.{name}", one)
+        for name, value in inside.items():
+            yield from _tensors(f"{path}.{name}", value)
 
 
 EVAL_CHUNK = 500  # samples per pass without gradient; fixed, so that bits do not depend on the machine
@@ -284,18 +284,18 @@ def _conclude(m: Method, visit: Visit) -> ClientRound:
     done: dict[str, tuple[Private | None, Wire | None]] = {
         slot: (view.mine, None) for slot, view in views.items()
     }
-    for slot, one in m.hooks["finish"].items():
-        memory, message = done[slot] = one.finish(views[slot])
+    for slot, ingredient in m.hooks["finish"].items():
+        memory, message = done[slot] = ingredient.finish(views[slot])
         if not (isinstance(memory, Private | None) and isinstance(message, Wire | None)):
             raise fault(
-                one,
+                ingredient,
                 "finish",
                 f"returned {described(memory)} to keep and {described(message)} to send; only a Private "
                 "record may stay with the client, and only a Wire may travel",
             )
-        if memory is not None and not remembers(type(one)):
+        if memory is not None and not remembers(type(ingredient)):
             raise fault(
-                one,
+                ingredient,
                 "finish",
                 "returned a memory, but the class has no client_init, so nothing would be kept; write "
                 "`def client_init(self, k)`, which makes the memory of a client at its first participation",
@@ -303,13 +303,13 @@ def _conclude(m: Method, visit: Visit) -> ClientRound:
     sent = m.split.shared(k.w, k.spec.norms)
     # So that an upload shares no storage with the client state
     sent = sent.clone() if m.keeps_state else sent
-    for slot, one in m.hooks["outgoing"].items():
-        sent = one.outgoing(sent, views[slot])
+    for slot, ingredient in m.hooks["outgoing"].items():
+        sent = ingredient.outgoing(sent, views[slot])
     if m.compression is not None:
         start = unmoved(m.split.shared(visit.downloaded.w, k.spec.norms), m.sends_update)
         sent, left = m.compression.compress(sent, start, views["compression"])
         done["compression"] = left, None
-    shares = (one.shares(views[slot]) for slot, one in m.ingredients())
+    shares = (ingredient.shares(views[slot]) for slot, ingredient in m.ingredients())
     local_buffers = m.split.buffers == "local"
     upload = Upload(
         n=visit.participant.data.n if m.mean.by == "samples" else None,
@@ -319,7 +319,7 @@ def _conclude(m: Method, visit: Visit) -> ClientRound:
         report=None if m.mean.reweighting is None else m.mean.reweighting.report(k.class_counts),
         shares=next((told for told in shares if told is not None), None),
     )
-    kept: dict[str, Private] = {slot: own for slot, (own, _) in done.items() if own is not None}
+    kept: dict[str, Private] = {slot: memory for slot, (memory, _) in done.items() if memory is not None}
     stays = k.state.b if local_buffers else Params({})
     after = ClientState(m.split.own(k.w, k.spec.norms), stays, kept)
     if not after.empty:
@@ -362,8 +362,8 @@ def joined(split: ParameterSplit, b: Broadcast, client_state: ClientState | None
     """
     w, buffers = b.w, b.b
     if split.personal != "none":
-        own = client_state.v if client_state else split.own(net.initial.w, net.norm_names)
-        w = w.joined(own, net.initial.w.names)
+        own_layers = client_state.v if client_state else split.own(net.initial.w, net.norm_names)
+        w = w.joined(own_layers, net.initial.w.names)
     if split.buffers == "local":
         buffers = client_state.b if client_state else net.initial.b
     return State(w, buffers).to(net.device)
@@ -373,13 +373,13 @@ def server_init(m: Method, initial: State, spec: Spec) -> ServerState:
     """Return the server's state before the first round."""
     w = m.split.shared(initial.w, spec.norms)
     slots: dict[str, Wire | Private] = {}
-    for slot, one in m.hooks["server_init"].items():
-        made = one.server_init(w, spec)
-        if made is not None:
-            slots[slot] = made
-    own = m.server.init(w)
-    if own is not None:
-        slots["server"] = own
+    for slot, ingredient in m.hooks["server_init"].items():
+        memory = ingredient.server_init(w, spec)
+        if memory is not None:
+            slots[slot] = memory
+    rule_memory = m.server.init(w)
+    if rule_memory is not None:
+        slots["server"] = rule_memory
     return ServerState(0, w, Params({}) if m.split.buffers == "local" else initial.b, slots)
 
 
@@ -418,8 +418,8 @@ def server_round(
         mean_w, mean_b = robust_mean(m.mean, k.uploads, s, mean_w, mean_b)
         k = replace(k, b=mean_b)
     slots: dict[str, Wire | Private | None] = {slot: s.slots.get(slot) for slot, _ in m.ingredients()}
-    for slot, one in m.hooks["server_step"].items():
-        slots[slot] = one.server_step(slots[slot], k.received.get(slot, nothing), k.spec)
+    for slot, ingredient in m.hooks["server_step"].items():
+        slots[slot] = ingredient.server_step(slots[slot], k.received.get(slot, nothing), k.spec)
     slots["server"], w = (step or m.server.step)(s.slots.get("server"), s.w, mean_w, k)
     slots.update(_extra(m.name, m.server, [slot for slot, _ in m.ingredients()], slots["server"]))
     kept = {slot: v for slot, v in slots.items() if v is not None}
@@ -428,10 +428,10 @@ def server_round(
     return after
 
 
-def _extra(method: str, rule: ServerRule, known: list[str], own: Any) -> dict[str, Wire]:
+def _extra(method: str, rule: ServerRule, known: list[str], memory: Any) -> dict[str, Wire]:
     """Return what the server's rule broadcasts in addition: to slots that the method has, and replies."""
-    found = rule.extra_broadcast(own)
-    for slot, message in found.items():
+    messages = rule.extra_broadcast(memory)
+    for slot, message in messages.items():
         if not isinstance(message, Wire):
             raise fault(rule, "extra_broadcast", f"has {described(message)}; only a Wire may travel")
         if slot not in known and not (isinstance(message, Addressed) and slot != "server"):
@@ -441,7 +441,7 @@ def _extra(method: str, rule: ServerRule, known: list[str], own: Any) -> dict[st
                 f"has a message for the slot {slot!r}, which nothing reads; the slots of {method} are "
                 f"{', '.join(known) or 'empty'}",
             )
-    return found
+    return messages
 
 
 def reported(reporting: Mapping[str, Ingredient], rule: ServerRule, s: ServerState) -> dict[str, float]:
@@ -456,32 +456,32 @@ def reported(reporting: Mapping[str, Ingredient], rule: ServerRule, s: ServerSta
         UserCodeError: A name cannot be that of a metric or occurs twice, or a value is not a number.
     """
     everyone: list[tuple[str, Ingredient | ServerRule]] = [*reporting.items(), ("server", rule)]
-    return _numbers("report", [(one, one.report(s.slots.get(slot))) for slot, one in everyone])
+    return _numbers("report", [(reporter, reporter.report(s.slots.get(slot))) for slot, reporter in everyone])
 
 
 def client_reported(reporting: Mapping[str, Ingredient], models: ClientModels) -> dict[str, float]:
     """Return the numbers that these ingredients report of a client after its round, as `reported` does."""
-    found = [(one, one.report_client(models.views[slot])) for slot, one in reporting.items()]
-    return _numbers("report_client", found)
+    told = [(reporter, reporter.report_client(models.views[slot])) for slot, reporter in reporting.items()]
+    return _numbers("report_client", told)
 
 
 def _numbers(
     hook: str, told: Sequence[tuple[Ingredient | ServerRule, Mapping[str, float]]]
 ) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for one, numbers in told:
+    reports: dict[str, float] = {}
+    for reporter, numbers in told:
         for name, value in numbers.items():
             why = ""
             if not (isinstance(name, str) and NAME.fullmatch(name)):
                 why = f"has the name {name!r}; write it in small letters, digits and _, with a letter first"
-            elif name in found:
+            elif name in reports:
                 why = f"has the name {name!r}, which another ingredient reports; choose another"
             elif not isinstance(value, int | float) or math.isinf(value):
                 why = f"has {described(value)} for {name}; it must be a finite number or NaN: write float(…)"
             if why:
-                raise fault(one, hook, why)
-            found[name] = float(value)
-    return found
+                raise fault(reporter, hook, why)
+            reports[name] = float(value)
+    return reports
 
 
 def evaluated_broadcast(m: Method, s: ServerState) -> Broadcast:

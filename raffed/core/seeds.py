@@ -161,15 +161,15 @@ def _taking_a_generator(func: torch._ops.OpOverload) -> torch._ops.OpOverload:
         return func
     wanted = {*_arguments(func), "generator"}
     forms = (getattr(func.overloadpacket, name) for name in func.overloadpacket.overloads())
-    found: torch._ops.OpOverload | None = next(
+    seeded: torch._ops.OpOverload | None = next(
         (form for form in forms if set(_arguments(form)) == wanted), None
     )
-    if found is None:
+    if seeded is None:
         raise RuntimeError(
             f"{func} draws from torch's global generator, as other threads do; use an operation with "
             f"generator="
         )
-    return found
+    return seeded
 
 
 def _drops_nothing(

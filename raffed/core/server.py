@@ -88,7 +88,7 @@ class Mean:
         usual = self._usual(samples)
         if self.reweighting is None:
             return usual
-        weights = self.reweighting.weights(usual, [self.reweighting.report(one) for one in class_counts()])
+        weights = self.reweighting.weights(usual, [self.reweighting.report(row) for row in class_counts()])
         in_range = len(weights) == len(usual) and all(0.0 <= weight <= 1.0 for weight in weights)
         if not in_range or abs(sum(weights) - 1.0) >= 1e-6:
             raise fault(

@@ -70,7 +70,7 @@ class Visit:
         number: int,
         *,
         views: Views | None = None,
-        own: Params | None = None,
+        companion: Params | None = None,
         drawn: Mapping[str, torch.Generator] | None = None,
         rates: list[float] | None = None,
         optimizer: str = "",
@@ -84,7 +84,7 @@ class Visit:
             number: Number of the phase, from which its random streams are derived.
             views: What the ingredients know that take part, or None for all of them. The state of the
                 optimiser is left out, because no objective reads it.
-            own: The companion, or None.
+            companion: The companion, or None.
             drawn: Random streams of the terms that draw.
             rates: Learning rate of each step, or None for that of the solver.
             optimizer: Name under which the state of the optimiser is kept from round to round.
@@ -98,7 +98,7 @@ class Visit:
             batches,
             self.participant.data,
             {slot: view for slot, view in known.items() if slot != OPTIMIZER},
-            own,
+            companion,
             augment=seeds.generator(session.seed, "augment", *key) if augments else None,
             dropout=seeds.generator_on(net.device, session.seed, "dropout", *key)
             if net.has_dropout
@@ -127,8 +127,8 @@ class Visit:
         for slot, value in self.noted.items():
             self.tell_one(slot, noted=value)
         if "personal" in self.views:
-            own = NOTHING if self.companion is None else self.companion
-            self.tell_one("personal", own=own, carried=carried)
+            companion = NOTHING if self.companion is None else self.companion
+            self.tell_one("personal", own=companion, carried=carried)
 
     def keep_optimizer(self, phase: str, end: Trained) -> None:
         """Keep the state of the optimiser with which a phase has ended, if the run asks for it."""

@@ -74,16 +74,16 @@ def robust_mean(
         UsageError: The clients also send messages, which the rule would not protect.
     """
     assert mean.rule is not None
-    if sent := sorted({slot for one in uploads for slot in one.slots}):
+    if sent := sorted({slot for upload in uploads for slot in upload.slots}):
         raise UsageError(
             f"federation.mean: clients also send messages ({', '.join(sent)}), which a robust rule would not "
             "protect; leave it out, or use another method"
         )
-    p = mean.weights([one.n or 0 for one in uploads])
-    weights, statistics = _rule(mean.rule, _Round([one.w for one in uploads], p, server.w), server.b)
+    p = mean.weights([upload.n or 0 for upload in uploads])
+    weights, statistics = _rule(mean.rule, _Round([model.w for model in uploads], p, server.w), server.b)
     if mean.rule.buffers == "mean" or not len(mean_b):
-        return weights([one.w for one in uploads], mean_w), mean_b
-    return weights([one.w for one in uploads], mean_w), statistics([one.b for one in uploads], mean_b)
+        return weights([model.w for model in uploads], mean_w), mean_b
+    return weights([model.w for model in uploads], mean_w), statistics([model.b for model in uploads], mean_b)
 
 
 @dataclass(frozen=True)
@@ -95,18 +95,18 @@ class _Round:
     start: Params
 
 
-def _rule(rule: MeanRule, made: _Round, statistics: Params) -> tuple[Point, Point]:
+def _rule(rule: MeanRule, uploaded: _Round, statistics: Params) -> tuple[Point, Point]:
     """Return what is done with the weights, and with the statistics."""
-    count = len(made.points)
+    count = len(uploaded.points)
     if isinstance(rule, NormBound):
-        return _bounded(rule, made, statistics)
+        return _bounded(rule, uploaded, statistics)
     if isinstance(rule, Krum):
         kept = rule.kept(count) if isinstance(rule, MultiKrum) else 1
-        best = sorted(_nearest(made.points, rule.f)[:kept])
-        chosen = _combining([made.p[i] if i in best else 0.0 for i in range(count)], made.p)
+        best = sorted(_nearest(uploaded.points, rule.f)[:kept])
+        chosen = _combining([uploaded.p[i] if i in best else 0.0 for i in range(count)], uploaded.p)
         return chosen, chosen
     if isinstance(rule, GeometricMedian):
-        combined = _combining(_weiszfeld(rule, made), made.p)
+        combined = _combining(_weiszfeld(rule, uploaded), uploaded.p)
         return combined, combined
     cut = rule.cut(count) if isinstance(rule, Trimmed) else (count - 1) // 2
     plain = isinstance(rule, Trimmed) and not cut
@@ -125,16 +125,16 @@ def _combining(weights: Sequence[float], p: Sequence[float]) -> Point:
     if list(weights) == list(p):
         return lambda points, mean: mean
     total = plain_sum(weights)
-    shares = [(i, one / total) for i, one in enumerate(weights) if one > 0]
+    shares = [(i, weight / total) for i, weight in enumerate(weights) if weight > 0]
     if len(shares) == 1:
         return lambda points, mean: points[shares[0][0]]
 
     def combined(points: Sequence[Params], mean: Params) -> Params:
-        found = PointSum()
-        found.add_all(
-            [points[i] for i, _ in shares], [one for _, one in shares], ["a robust mean"] * len(shares)
+        point_sum = PointSum()
+        point_sum.add_all(
+            [points[i] for i, _ in shares], [share for _, share in shares], ["a robust mean"] * len(shares)
         )
-        return found.value(mean)
+        return point_sum.value(mean)
 
     return combined
 
@@ -147,22 +147,22 @@ def _nearest(points: Sequence[Params], f: int) -> list[int]:
         for i in range(count):
             squared[i] += (part - part[i]).square_().sum(1)
     others = [sorted(squared[i, [j for j in range(count) if j != i]].tolist()) for i in range(count)]
-    scores = [plain_sum(one[: max(1, count - f - 2)]) for one in others]
+    scores = [plain_sum(distances[: max(1, count - f - 2)]) for distances in others]
     return sorted(range(count), key=lambda i: (scores[i], i))
 
 
-def _weiszfeld(rule: GeometricMedian, made: _Round) -> list[float]:
+def _weiszfeld(rule: GeometricMedian, uploaded: _Round) -> list[float]:
     """Return weights β_k such that Σ β_k w_k / Σ β_k is close to the weighted geometric median."""
-    p, beta = torch.tensor(made.p, dtype=torch.float64), torch.tensor(made.p, dtype=torch.float64)
-    before = distances = _distances(made.points, beta)
+    p, beta = torch.tensor(uploaded.p, dtype=torch.float64), torch.tensor(uploaded.p, dtype=torch.float64)
+    before = distances = _distances(uploaded.points, beta)
     for _ in range(rule.iterations):
         beta = p / distances.clamp(min=rule.nu)
-        distances = _distances(made.points, beta)
+        distances = _distances(uploaded.points, beta)
         old, new = float((p * before).sum()), float((p * distances).sum())
         if abs(old - new) <= rule.tolerance * new:
             break
         before = distances
-    return [float(one) for one in beta]
+    return [float(weight) for weight in beta]
 
 
 def _distances(points: Sequence[Params], beta: Tensor) -> Tensor:
@@ -174,29 +174,29 @@ def _distances(points: Sequence[Params], beta: Tensor) -> Tensor:
     return squared.sqrt()
 
 
-def _bounded(rule: NormBound, made: _Round, statistics: Params) -> tuple[Point, Point]:
+def _bounded(rule: NormBound, uploaded: _Round, statistics: Params) -> tuple[Point, Point]:
     """Return the mean of the updates, each scaled to a norm of at most S, and of the statistics likewise."""
-    norms = [float(one) for one in _norms(made.points, made.start)]
+    norms = [float(norm) for norm in _norms(uploaded.points, uploaded.start)]
     ordered = sorted(norms)
     limit = rule.bound or (ordered[(len(norms) - 1) // 2] + ordered[len(norms) // 2]) / 2
     if max(norms) <= limit:
         plain: Point = lambda points, mean: mean  # noqa: E731
         return plain, plain
-    mean = _combining(made.p, [])
+    mean = _combining(uploaded.p, [])
     factors = [limit / norm if norm > limit else 1.0 for norm in norms]
 
     def weights(points: Sequence[Params], plain: Params) -> Params:
-        return mean([clip_update(one, made.start, limit) for one in points], plain)
+        return mean([clip_update(point, uploaded.start, limit) for point in points], plain)
 
     def shrunk(points: Sequence[Params], plain: Params) -> Params:
-        return mean([_towards(one, statistics, by) for one, by in zip(points, factors, strict=True)], plain)
+        return mean([_towards(b, statistics, by) for b, by in zip(points, factors, strict=True)], plain)
 
     return weights, shrunk
 
 
 def _norms(points: Sequence[Params], start: Params) -> Iterator[Tensor]:
-    for one in points:
-        yield (one.flat.to(torch.float64) - start.flat.to(torch.float64)).norm()
+    for point in points:
+        yield (point.flat.to(torch.float64) - start.flat.to(torch.float64)).norm()
 
 
 def _towards(point: Params, start: Params, by: float) -> Params:
@@ -210,7 +210,7 @@ def _towards(point: Params, start: Params, by: float) -> Params:
 
 def _blocks(points: Sequence[Params]) -> Iterator[Tensor]:
     """Yield the points as float64 [m, s], a few coordinates at a time, so that no large copy is made."""
-    flats = [one.flat for one in points]
+    flats = [point.flat for point in points]
     width = max(1, SLICE // len(points))
     for i in range(0, points[0].layout.size, width):
         yield torch.stack([flat[i : i + width] for flat in flats]).to(torch.float64)

@@ -80,8 +80,8 @@ class UploadAccumulator:
     ) -> None:
         """Add several clients at once. The sums are the same as if they were added one by one."""
         whos = [f"{where}, client {client}" for client in clients]
-        self._w.add_all([one.w for one in uploads], weights, whos)
-        self._b.add_all([one.b for one in uploads], weights, [f"{who}, buffers" for who in whos])
+        self._w.add_all([upload.w for upload in uploads], weights, whos)
+        self._b.add_all([upload.b for upload in uploads], weights, [f"{who}, buffers" for who in whos])
         self._add_columns(weights, uploads, whos)
         for client, who, upload in zip(clients, whos, uploads, strict=True):
             if self._keep:
@@ -93,10 +93,10 @@ class UploadAccumulator:
                     self._each.setdefault(slot, []).append((client, brought_back(wire)))
 
     def _add_columns(self, weights: Sequence[float], uploads: Sequence[Upload], whos: Sequence[str]) -> None:
-        told = [one.shares.cpu().to(torch.float64).cumsum(0) for one in uploads if one.shares is not None]
+        told = [sent.shares.cpu().to(torch.float64).cumsum(0) for sent in uploads if sent.shares is not None]
         if not told:
             return
-        if len(told) < len(uploads) or len({len(one) for one in told}) > 1:
+        if len(told) < len(uploads) or len({len(shares) for shares in told}) > 1:
             raise UsageError(
                 f"{whos[0]}, and others: all clients must have shares of equally many columns (`shares`)"
             )
@@ -113,8 +113,8 @@ class UploadAccumulator:
         for number in range(len(told[0]) - 1):
             parts = [weight * float(upto[number]) for weight, upto in zip(weights, told, strict=True)]
             w, b = self._column(number)
-            w.add_all([one.w for one in uploads], parts, whos)
-            b.add_all([one.b for one in uploads], parts, whos)
+            w.add_all([upload.w for upload in uploads], parts, whos)
+            b.add_all([upload.b for upload in uploads], parts, whos)
 
     def _column(self, number: int) -> tuple[PointSum, PointSum]:
         """Return the sums up to a column, which exist up to the one before it."""
@@ -147,8 +147,8 @@ class UploadAccumulator:
             w, b = self._column(number)
             w.merge(theirs_w)
             b.merge(theirs_b)
-        for slot, theirs in partial.sums.items():
-            self._sums.setdefault(slot, WireSum()).merge(theirs)
+        for slot, wire_sum in partial.sums.items():
+            self._sums.setdefault(slot, WireSum()).merge(wire_sum)
         for slot, wires in partial.each.items():
             self._each.setdefault(slot, []).extend(wires)
 
@@ -163,7 +163,7 @@ class UploadAccumulator:
         for slot, total in self._sums.items():
             received[slot] = Received(total.count, sum=total.value())
         for slot, wires in self._each.items():
-            clients, ordered = zip(*sorted(wires, key=lambda one: one[0]), strict=True)
+            clients, ordered = zip(*sorted(wires, key=lambda pair: pair[0]), strict=True)
             received[slot] = Received(len(wires), each=ordered, clients=clients)
         if "server" in self._sums:
             columns, totals = self._column_means(like)

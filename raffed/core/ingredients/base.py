@@ -67,15 +67,15 @@ def is_raffeds(kind: type) -> bool:
     return kind.__module__.split(".")[0] == "raffed"
 
 
-def fault(one: Any, hook: str, why: str) -> UserCodeError:
+def fault(ingredient: Any, hook: str, why: str) -> UserCodeError:
     """Return the error about a result, which begins with the file and line of the hook.
 
     Args:
-        one: The ingredient.
+        ingredient: The ingredient.
         hook: Name of the hook.
         why: What it did, and what it must do.
     """
-    kind = type(one)
+    kind = type(ingredient)
     return UserCodeError(f"{place_of(getattr(kind, hook, kind))}: {kind.__name__}.{hook} {why}")
 
 
@@ -90,7 +90,7 @@ def watch(kind: type) -> None:
     hooks: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         if base is not object and is_raffeds(base):
-            hooks.update({name: one for name, one in vars(base).items() if not name.startswith("_")})
+            hooks.update({name: value for name, value in vars(base).items() if not name.startswith("_")})
     for hook, usual in hooks.items():
         function = next(vars(base)[hook] for base in kind.__mro__ if hook in vars(base))
         from_user = isinstance(function, types.FunctionType) and not function.__module__.startswith("raffed.")
@@ -127,13 +127,13 @@ def _watched(hook: str, function: Callable[..., Any], kinds: tuple[type, ...]) -
     return call
 
 
-def _why_none(one: Any, hook: str, given: tuple[Any, ...]) -> str:
+def _why_none(ingredient: Any, hook: str, given: tuple[Any, ...]) -> str:
     """Return why a hook may have met None: its ingredient has no memory at the server. "" if it has one."""
-    made = f"is None unless {type(one).__name__}.server_init(self, w, spec) returns"
-    if hook in ("server_step", "report") and isinstance(one, Ingredient):
-        return f"; s {made} a Wire or a Private record" if given and given[0] is None else ""
+    clause = f"is None unless {type(ingredient).__name__}.server_init(self, w, spec) returns"
+    if hook in ("server_step", "report") and isinstance(ingredient, Ingredient):
+        return f"; s {clause} a Wire or a Private record" if given and given[0] is None else ""
     without = any(isinstance(k, Context) and k.server is None for k in given)
-    return f"; k.server {made} a Wire" if without else ""
+    return f"; k.server {clause} a Wire" if without else ""
 
 
 def _why_wrong(hook: str, result: Any, kinds: tuple[type, ...], given: tuple[Any, ...]) -> str:
@@ -195,11 +195,11 @@ def _in_order(hook: str, result: Any, given: tuple[Any, ...]) -> Any:
     return result
 
 
-def _like(made: Params, like: Params) -> Params:
-    if not isinstance(made, Params):
-        raise ValueError(f"{described(made)} in place of a Params")
-    arranged = made.arranged(like.names)
-    if odd := [name for name in like.names if made[name].shape != like[name].shape]:
+def _like(point: Params, like: Params) -> Params:
+    if not isinstance(point, Params):
+        raise ValueError(f"{described(point)} in place of a Params")
+    arranged = point.arranged(like.names)
+    if odd := [name for name in like.names if point[name].shape != like[name].shape]:
         raise ValueError(f"other shapes of {', '.join(odd[:4])}")
     return arranged
 
@@ -349,9 +349,9 @@ def remembers(kind: type[Ingredient]) -> bool:
     return kind.client_init is not Ingredient.client_init
 
 
-def tells_shares(one: Ingredient) -> bool:
+def tells_shares(ingredient: Ingredient) -> bool:
     """Return whether clients tell shares of columns by an ingredient."""
-    return type(one).shares is not Ingredient.shares
+    return type(ingredient).shares is not Ingredient.shares
 
 
 # Compression of what a client uploads: the arithmetic, and the ingredient that keeps what was left out.

@@ -42,89 +42,89 @@ ONLY_WITH: Final[tuple[tuple[type[Record], str, str, str], ...]] = (
 BETWEEN: Final[tuple[str, ...]] = ("memory", "private", "round")
 
 
-def check_declared(owner: str, slot: str, one: Record, needed: Needed = NEEDED) -> None:
+def check_declared(owner: str, slot: str, ingredient: Record, needed: Needed = NEEDED) -> None:
     """Check what an ingredient or a server's rule declares.
 
     Args:
         owner: What messages call the method.
         slot: The slot that it is in.
-        one: The ingredient or the rule.
+        ingredient: The ingredient or the rule.
         needed: The hooks that it must have.
 
     Raises:
         UsageError: A hook is missing, takes other arguments or has a misspelt name, or a word is unknown.
     """
-    kind = type(one)
+    kind = type(ingredient)
     if is_raffeds(kind):
         return
     try:
         for name, base in _hooks(kind).items():
-            _check_hook(kind, one, name, base)
+            _check_hook(kind, ingredient, name, base)
         _check_names(kind)
-        _check_words(kind, one)
+        _check_words(kind, ingredient)
         for base, names, written in needed:
-            if isinstance(one, base):
-                _check_needed(kind, one, names, written)
+            if isinstance(ingredient, base):
+                _check_needed(kind, ingredient, names, written)
         for base, hook, other, says in ONLY_WITH:
-            if isinstance(one, base):
-                _check_called(kind, one, hook, other, says)
+            if isinstance(ingredient, base):
+                _check_called(kind, ingredient, hook, other, says)
     except UsageError as error:
         raise UsageError(f"{place_of(kind)}: {owner}: {slot}: {error}") from None
 
 
 def _hooks(kind: type) -> dict[str, Any]:
     """Return the public attributes that raffed's own bases of a class define, by name."""
-    found: dict[str, Any] = {}
+    hooks: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         if is_raffeds(base) and base is not Record:
-            found.update({name: one for name, one in vars(base).items() if not name.startswith("_")})
-    return found
+            hooks.update({name: value for name, value in vars(base).items() if not name.startswith("_")})
+    return hooks
 
 
-def _check_hook(kind: type, one: Record, name: str, base: Any) -> None:
+def _check_hook(kind: type, ingredient: Record, name: str, base: Any) -> None:
     """Check that what overrides a hook is a function of the same arguments, or a value if that is one."""
-    if inspect.getattr_static(kind, name) is base and name not in one._names:
+    if inspect.getattr_static(kind, name) is base and name not in ingredient._names:
         return
     if not inspect.isfunction(base):
-        if isinstance(base, property | bool) and callable(getattr(one, name)):
+        if isinstance(base, property | bool) and callable(getattr(ingredient, name)):
             raise UsageError(f"{kind.__name__}.{name} is a function; put @property above it")
         return
-    own = getattr(one, name)
-    if not callable(own):
+    hook = getattr(ingredient, name)
+    if not callable(hook):
         raise UsageError(
-            f"{kind.__name__}.{name} is {described(own)}, but {name} is the name of a hook; rename the field"
+            f"{kind.__name__}.{name} is {described(hook)}, but {name} is the name of a hook; rename the field"
         )
     wanted = list(inspect.signature(base).parameters)
     try:
-        inspect.signature(own).bind(*wanted[1:])
+        inspect.signature(hook).bind(*wanted[1:])
     except TypeError:
-        given = ", ".join(inspect.signature(getattr(kind, name)).parameters)
+        parameters = ", ".join(inspect.signature(getattr(kind, name)).parameters)
         raise UsageError(
-            f"{kind.__name__}.{name} takes ({given}), but it must take ({', '.join(wanted)})"
+            f"{kind.__name__}.{name} takes ({parameters}), but it must take ({', '.join(wanted)})"
         ) from None
 
 
-def _check_needed(kind: type, one: Record, names: tuple[str, ...], written: str) -> None:
+def _check_needed(kind: type, ingredient: Record, names: tuple[str, ...], written: str) -> None:
     if any(_overrides(kind, name) for name in names):
         return
-    if isinstance(one, Opening) and not _overrides(kind, "epochs"):
+    if isinstance(ingredient, Opening) and not _overrides(kind, "epochs"):
         return  # an opening without epochs makes no step
     raise UsageError(f"{kind.__name__} has no {' or '.join(names)}; write `def {written}` in it")
 
 
-def _check_called(kind: type, one: Record, hook: str, other: str, says: str) -> None:
+def _check_called(kind: type, ingredient: Record, hook: str, other: str, says: str) -> None:
     """Refuse a hook that nothing calls, because the one that it needs is left as it is."""
-    if _says(kind, one, hook) and not _says(kind, one, other):
+    if _says(kind, ingredient, hook) and not _says(kind, ingredient, other):
         raise UsageError(
             f"{kind.__name__} has {hook}, which has no effect without {other}; say in {other} {says}, or "
             f"leave {hook} out"
         )
 
 
-def _says(kind: type, one: Record, name: str) -> bool:
+def _says(kind: type, ingredient: Record, name: str) -> bool:
     """Return whether a hook is another function than the usual one, or a declared value is not empty."""
-    own = getattr(one, name)
-    return _overrides(kind, name) if callable(own) else bool(own)
+    value = getattr(ingredient, name)
+    return _overrides(kind, name) if callable(value) else bool(value)
 
 
 def _overrides(kind: type, name: str) -> bool:
@@ -135,24 +135,24 @@ def _overrides(kind: type, name: str) -> bool:
 
 def _check_names(kind: type) -> None:
     """Refuse a function whose name is a hook's name misspelt, since nothing would ever call it."""
-    hooks = {name: one for name, one in _hooks(kind).items() if inspect.isfunction(one)}
+    hooks = {name: value for name, value in _hooks(kind).items() if inspect.isfunction(value)}
     for base in kind.__mro__:
         if is_raffeds(base) or base is object:
             continue
-        for name, own in vars(base).items():
-            if name.startswith("_") or name in hooks or not inspect.isfunction(own):
+        for name, function in vars(base).items():
+            if name.startswith("_") or name in hooks or not inspect.isfunction(function):
                 continue
             for hook, usual in hooks.items():
-                if _misspelt(name, hook) and not _overrides(kind, hook) and _fits(own, usual):
+                if _misspelt(name, hook) and not _overrides(kind, hook) and _fits(function, usual):
                     raise UsageError(
                         f"{kind.__name__}.{name} is never called; the hook is called {hook}: rename {name} "
                         f"to {hook}, or to _{name} if it is your own"
                     )
 
 
-def _fits(own: Callable[..., Any], usual: Callable[..., Any]) -> bool:
+def _fits(function: Callable[..., Any], usual: Callable[..., Any]) -> bool:
     try:
-        inspect.signature(own).bind(*inspect.signature(usual).parameters)
+        inspect.signature(function).bind(*inspect.signature(usual).parameters)
     except TypeError:
         return False
     return True
@@ -160,33 +160,33 @@ def _fits(own: Callable[..., Any], usual: Callable[..., Any]) -> bool:
 
 def _misspelt(name: str, hook: str) -> bool:
     """Return whether two names have the same letters, or differ in one letter."""
-    one, two = (text.replace("_", "").lower() for text in (name, hook))
-    if sorted(one) == sorted(two):
+    first, second = (text.replace("_", "").lower() for text in (name, hook))
+    if sorted(first) == sorted(second):
         return True
-    short, long = sorted((one, two), key=len)
+    short, long = sorted((first, second), key=len)
     if len(long) - len(short) > 1 or len(short) < 4:
         return False
     same = next((i for i, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))
     return short[same + (len(short) == len(long)) :] == long[same + 1 :]
 
 
-def _check_words(kind: type, one: Record) -> None:
+def _check_words(kind: type, ingredient: Record) -> None:
     """Check the words and the switches that a class declares."""
     for name, base in _hooks(kind).items():
-        value = getattr(one, name, None)
+        value = getattr(ingredient, name, None)
         if isinstance(base, bool) and not isinstance(value, bool):
             raise UsageError(f"{kind.__name__}.{name} is {described(value)}; it must be True or False")
-    if isinstance(one, Term):
-        if one.purpose is not None:
-            check_choice(f"{kind.__name__}.purpose", one.purpose, PURPOSES)
+    if isinstance(ingredient, Term):
+        if ingredient.purpose is not None:
+            check_choice(f"{kind.__name__}.purpose", ingredient.purpose, PURPOSES)
         elif _overrides(kind, "draw"):
             raise UsageError(
                 f"{kind.__name__} draws random numbers, but does not say which stream they come from; write "
                 'purpose = "noise" in it'
             )
-    if isinstance(one, Personal):
-        check_choice(f"{kind.__name__}.between", one.between, BETWEEN)
-        check_many(kind.__name__, "gates", one.gates, str)
-    if isinstance(one, LocalSolver):
-        for word in one.follows:
+    if isinstance(ingredient, Personal):
+        check_choice(f"{kind.__name__}.between", ingredient.between, BETWEEN)
+        check_many(kind.__name__, "gates", ingredient.gates, str)
+    if isinstance(ingredient, LocalSolver):
+        for word in ingredient.follows:
             check_choice(f"{kind.__name__}.follows", word, SGD_SETTINGS)

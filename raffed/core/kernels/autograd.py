@@ -28,14 +28,14 @@ class Operation(Function):
     @classmethod
     def of(cls, *args: Argument) -> Tensor:
         """Compute the operation's result, and record it for the gradient."""
-        made: Tensor = cls.apply(*args)
-        return made
+        output: Tensor = cls.apply(*args)
+        return output
 
     @classmethod
     def pair(cls, *args: Argument) -> tuple[Tensor, Tensor]:
         """Do the same for an operation with two results."""
-        made: tuple[Tensor, Tensor] = cls.apply(*args)
-        return made
+        outputs: tuple[Tensor, Tensor] = cls.apply(*args)
+        return outputs
 
 
 class _ByPlace(inspect.Signature):

@@ -135,13 +135,13 @@ def choose_convolutions(module: nn.Module) -> int:
 
     The parameters stay the same objects.
     """
-    found = 0
+    count = 0
     for parent in list(module.modules()):
         for name, layer in list(parent.named_children()):
             if isinstance(layer, nn.Conv2d) and fits(layer):
                 setattr(parent, name, CompiledConv2d(layer))
-                found += 1
-    return found
+                count += 1
+    return count
 
 
 def fits(layer: nn.Conv2d) -> bool:

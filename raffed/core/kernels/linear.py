@@ -33,8 +33,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         bias: b [O], or None.
     """
     if worthwhile(x, weight):
-        made: Tensor = _Product.apply(x, weight, bias)
-        return made
+        output: Tensor = _Product.apply(x, weight, bias)
+        return output
     return F.linear(x, weight, bias)
 
 
@@ -65,15 +65,15 @@ def choose_products(module: nn.Module) -> int:
 
     The parameters stay the same objects.
     """
-    found = 0
+    count = 0
     for parent in list(module.modules()):
         for name, layer in list(parent.named_children()):
             if type(layer) is nn.Linear and not hooked(layer):
-                made = Linear(layer.in_features, layer.out_features, layer.bias is not None, device="meta")
-                made.weight, made.bias = layer.weight, layer.bias
-                setattr(parent, name, made.train(layer.training))
-                found += 1
-    return found
+                chosen = Linear(layer.in_features, layer.out_features, layer.bias is not None, device="meta")
+                chosen.weight, chosen.bias = layer.weight, layer.bias
+                setattr(parent, name, chosen.train(layer.training))
+                count += 1
+    return count
 
 
 def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -83,8 +83,8 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     it, which takes a thousand times as long.
     """
     b = b if b.is_contiguous() or b.mT.is_contiguous() else b.contiguous()
-    made: Tensor = torch.ops.mkldnn._linear_pointwise(a, b, bias, "none", [], "")
-    return made
+    output: Tensor = torch.ops.mkldnn._linear_pointwise(a, b, bias, "none", [], "")
+    return output
 
 
 class _Product(torch.autograd.Function):
@@ -280,20 +280,20 @@ class LinearChain:
         names: Collection[str],
     ) -> list[Tensor]:
         """Return the gradients of `names`, from the logits down to the lowest of these layers."""
-        found: dict[str, Tensor] = {}
+        slopes: dict[str, Tensor] = {}
         for place in reversed(range(len(self._layers))):
-            layer, missing = self._layers[place], len(names) - len(found)
+            layer, missing = self._layers[place], len(names) - len(slopes)
             if not isinstance(layer, str):
                 g = layer.slope(g, values[place + 1])
                 continue
-            mine = [f"{layer}.weight", f"{layer}.bias"]
-            asked = [name in names for name in mine]
-            below, *own = product.gradients(g, values[place], w[mine[0]], (missing > sum(asked), *asked))
-            found |= {name: slope for name, slope in zip(mine, own, strict=True) if slope is not None}
+            keys = [f"{layer}.weight", f"{layer}.bias"]
+            asked = [name in names for name in keys]
+            below, *grads = product.gradients(g, values[place], w[keys[0]], (missing > sum(asked), *asked))
+            slopes |= {name: slope for name, slope in zip(keys, grads, strict=True) if slope is not None}
             if below is None:
                 break
             g = below
-        return [found[name] for name in names]
+        return [slopes[name] for name in names]
 
 
 def _cross_entropy(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -40,8 +40,8 @@ class MaxPool2d(nn.MaxPool2d):
     def forward(self, x: Tensor) -> Tensor:
         if built and (_plain(x) or _stacked(x)):
             return _Pool.pair(x, self.relu)[0]
-        made = F.max_pool2d(x, 2)
-        return torch.relu(made) if self.relu else made
+        pooled = F.max_pool2d(x, 2)
+        return torch.relu(pooled) if self.relu else pooled
 
 
 def choose_pools(module: nn.Module) -> int:
@@ -50,18 +50,18 @@ def choose_pools(module: nn.Module) -> int:
     A ReLU right behind a max-pool is computed together with it. Layers with hooks are left alone. Layers keep
     their names: where the ReLU was, the input is passed on.
     """
-    found = 0
+    count = 0
     for inner in (m for m in module.modules() if isinstance(m, nn.Sequential)):
         layers = inner._modules
         for name, layer in list(layers.items()):
             if layer is not None and _two_by_two(layer):
                 layers[name] = MaxPool2d(2).train(layer.training)
-                found += 1
+                count += 1
         for (_, first), (name, second) in pairwise(list(layers.items())):
             if type(first) is MaxPool2d and type(second) is nn.ReLU and not hooked(second):
                 first.relu = True
                 layers[name] = nn.Identity()
-    return found
+    return count
 
 
 def _two_by_two(layer: nn.Module) -> bool:

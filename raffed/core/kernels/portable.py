@@ -85,8 +85,8 @@ def _of_tensors(function: Callable[[Floats], Floats]) -> Callable[[Tensor], Tens
         kind = x.dtype if x.dtype.is_floating_point else torch.get_default_dtype()
         wide = x.to(kind if kind in (torch.float32, torch.float64) else torch.float32)
         with np.errstate(all="ignore"):  # as in torch, the root of -1 is NaN and no warning
-            found = function(wide.detach().numpy())  # gradients are of the layer above
-        return torch.from_numpy(np.asarray(found)).to(kind)
+            values = function(wide.detach().numpy())  # gradients are of the layer above
+        return torch.from_numpy(np.asarray(values)).to(kind)
 
     return of
 
@@ -94,10 +94,10 @@ def _of_tensors(function: Callable[[Floats], Floats]) -> Callable[[Tensor], Tens
 def _replace_root(library: Replacements, name: str, of: Callable[[Tensor], Tensor]) -> None:
     """Replace a function, its form that writes to its argument, and the form that writes to `out`."""
     forms = ("", "_", ".out")
-    made, inside, into = (usual(f"{name}{form}") for form in forms)
+    plain, inside, into = (usual(f"{name}{form}") for form in forms)
 
     def new(keys: torch.DispatchKeySet, x: Tensor) -> Tensor:
-        return made(keys, x) if x.is_complex() else of(x)
+        return plain(keys, x) if x.is_complex() else of(x)
 
     def new_inside(keys: torch.DispatchKeySet, x: Tensor) -> Tensor:
         return inside(keys, x) if x.is_complex() else x.copy_(of(x))
@@ -105,12 +105,12 @@ def _replace_root(library: Replacements, name: str, of: Callable[[Tensor], Tenso
     def new_into(keys: torch.DispatchKeySet, x: Tensor, *, out: Tensor) -> Tensor:
         if x.is_complex():
             return into(keys, x, out=out)
-        found = of(x)
-        return out.resize_(found.shape).copy_(found)
+        values = of(x)
+        return out.resize_(values.shape).copy_(values)
 
     every: tuple[Callable[..., Tensor], ...] = (new, new_inside, new_into)
-    for form, one in zip(forms, every, strict=True):
-        library.add(f"{name}{form}", one)
+    for form, function in zip(forms, every, strict=True):
+        library.add(f"{name}{form}", function)
 
 
 def _replace_half_power(library: Replacements, name: str, root: Callable[..., Tensor]) -> None:
@@ -139,8 +139,8 @@ _products_installed: list[Replacements] = []
 
 def has_openblas() -> bool:
     """Return whether this NumPy computes products by the OpenBLAS of NumPy's own packages."""
-    found = np.show_config(mode="dicts")
-    return found.get("Build Dependencies", {}).get("blas", {}).get("name") == OPENBLAS
+    config = np.show_config(mode="dicts")
+    return config.get("Build Dependencies", {}).get("blas", {}).get("name") == OPENBLAS
 
 
 def use_portable_products() -> None:
@@ -176,10 +176,10 @@ def _array(x: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
     """Return a tensor as an array that OpenBLAS can read: its rows or its columns lie in one piece."""
     row, column = x.stride()[-2:]
     readable = (column == 1 and row >= x.shape[-1]) or (row == 1 and column >= x.shape[-2])
-    found: np.ndarray[tuple[int, ...], np.dtype[np.float32]] = (
+    array: np.ndarray[tuple[int, ...], np.dtype[np.float32]] = (
         (x if readable else x.contiguous()).detach().numpy()
     )
-    return found
+    return array
 
 
 def _replace_product(library: Replacements, name: str) -> None:

@@ -78,7 +78,7 @@ def spread(accuracies: Sequence[float]) -> float:
     if not accuracies:
         return math.nan
     mean = sum(accuracies) / len(accuracies)
-    return math.sqrt(sum((one - mean) ** 2 for one in accuracies) / len(accuracies))
+    return math.sqrt(sum((accuracy - mean) ** 2 for accuracy in accuracies) / len(accuracies))
 
 
 # How many numbers a client holds, found by observing one step of training instead of a table.
@@ -196,12 +196,12 @@ def by_batch(z: Tensor, order: Tensor, standardised: bool = True) -> ExtraMeasur
         order: Order [n] in which samples are put into batches.
         standardised: Whether features are divided by their standard deviation.
     """
-    found = [
+    variances = [
         eigenvalue_variance(z[index], standardised)
         for index in torch.split(order, BATCH)
         if len(index) == BATCH
     ]
-    return ExtraMeasure(sum(found) / len(found) if found else math.nan, len(found))
+    return ExtraMeasure(sum(variances) / len(variances) if variances else math.nan, len(variances))
 
 
 def by_class(z: Tensor, y: Tensor, order: Tensor) -> ExtraMeasure:
@@ -215,7 +215,7 @@ def by_class(z: Tensor, y: Tensor, order: Tensor) -> ExtraMeasure:
         order: Order [n] in which samples are put into batches.
     """
     labels = y[order]
-    found = [by_batch(z, order[labels == label]) for label in range(int(y.max()) + 1)]
-    means = [mean for mean, count in found if count]
+    measures = [by_batch(z, order[labels == label]) for label in range(int(y.max()) + 1)]
+    means = [mean for mean, count in measures if count]
     mean = sum(means) / len(means) if means else math.nan
-    return ExtraMeasure(mean, sum(count for _, count in found))
+    return ExtraMeasure(mean, sum(count for _, count in measures))

@@ -74,8 +74,8 @@ def metric(
     if name and not NAME.fullmatch(name):
         raise UsageError(f"metric {name!r}: a name has small letters, digits and _, and begins with a letter")
 
-    def decorated(one: F) -> F:
-        return marked(one, KIND, MetricMark(name, better, unit))
+    def decorated(unmarked: F) -> F:
+        return marked(unmarked, KIND, MetricMark(name, better, unit))
 
     return decorated if function is None else decorated(function)
 
@@ -176,13 +176,13 @@ def own_metrics(listed: str) -> tuple[OwnMetric, ...]:
     Raises:
         UsageError: One does not exist, or two have the same name.
     """
-    found = tuple(own_metric(one) for one in names_in(listed))
-    for at, one in enumerate(found):
-        if one.name in (other.name for other in found[:at]):
-            raise UsageError(f"two metrics are called {one.name!r}; rename one with @raffed.metric(name=...)")
-    return found
+    metrics = tuple(own_metric(name) for name in names_in(listed))
+    for at, new in enumerate(metrics):
+        if new.name in (other.name for other in metrics[:at]):
+            raise UsageError(f"two metrics are called {new.name!r}; rename one with @raffed.metric(name=...)")
+    return metrics
 
 
 def names_in(listed: str) -> list[str]:
     """Return the names in a list that is separated by commas, each once."""
-    return list(dict.fromkeys(one.strip() for one in listed.split(",") if one.strip()))
+    return list(dict.fromkeys(name.strip() for name in listed.split(",") if name.strip()))

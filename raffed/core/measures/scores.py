@@ -75,8 +75,8 @@ class ScoreCounts:
         return self._with(part, operator.sub, self.loss - part.loss)
 
     def _with(self, other: ScoreCounts, join: Callable[[int, int], int], loss: float) -> ScoreCounts:
-        def each(mine: tuple[int, ...], theirs: tuple[int, ...]) -> tuple[int, ...]:
-            return tuple(join(a, b) for a, b in zip(mine, theirs, strict=True))
+        def each(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(join(a, b) for a, b in zip(left, right, strict=True))
 
         return ScoreCounts(
             each(self.correct, other.correct),

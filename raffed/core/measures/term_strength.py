@@ -86,8 +86,8 @@ def term_strengths(
 def measured_names(m: Method, net: Network) -> tuple[str, ...]:
     """Return the parameters whose gradients are compared: shared ones below the head that terms train."""
     w, norms = net.initial.w, net.norm_names
-    active = [one for one in m.passes if not one.cross_entropy_only]
-    trained = tuple(n for n in w.names if any(in_part(n, one.part, norms) for one in active))
+    active = [pass_ for pass_ in m.passes if not pass_.cross_entropy_only]
+    trained = tuple(n for n in w.names if any(in_part(n, pass_.part, norms) for pass_ in active))
     below = tuple(n for n in trained if not in_part(n, "head"))
     sent = set(m.split.shared(w, norms).names)
     return tuple(n for n in below if n in sent) or below or trained
@@ -115,7 +115,7 @@ def _strengths(
             sums[term] = sums.get(term, 0.0) + _norm(slope)
             total = [a + b for a, b in zip(total, slope, strict=True)]
         sums[ALL] = sums.get(ALL, 0.0) + _norm(total)
-    return {term: found / base if base else math.nan for term, found in sums.items()}
+    return {term: norm / base if base else math.nan for term, norm in sums.items()}
 
 
 def _forward(
@@ -162,12 +162,12 @@ def _batches(
         return
     stream = seeds.generator(session.seed, "strength", round, participant.client)
     order = torch.randperm(data.n, generator=stream)
-    drawing = {slot: one for slot, one in terms if one.purpose is not None}
+    drawing = {slot: term for slot, term in terms if term.purpose is not None}
     for index in torch.split(order[: data.n - data.n % size], size)[:BATCHES]:
         at = index.to(data.y.device)
         x, y = net.arranged(data.x.index_select(0, at)), data.y.index_select(0, at)
-        made = {slot: one.draw(size, views[slot], stream) for slot, one in drawing.items()}
-        drawn = {slot: value for slot, value in made.items() if value is not None}
+        draws = {slot: term.draw(size, views[slot], stream) for slot, term in drawing.items()}
+        drawn = {slot: value for slot, value in draws.items() if value is not None}
         shapes = net.noise_shapes(x)
-        uniform = [one.to(x.device) for one in seeded_dropout.draw(shapes, stream)] if shapes else []
+        uniform = [noise.to(x.device) for noise in seeded_dropout.draw(shapes, stream)] if shapes else []
         yield x, y, drawn, uniform

@@ -149,7 +149,7 @@ def _put_numbers(values: list[dict[str, dict[str, Leaf]]], members: list[Views],
     """
     for slot in members[0]:
         numbers = [getattr(views[slot], name) for views in members]
-        if any(one != numbers[0] for one in numbers):
+        if any(number != numbers[0] for number in numbers):
             device = members[0][slot].start.w.device
             numbers = list(torch.tensor(numbers, device=device).unbind())  # one copy to a GPU for all
         for row, number in zip(values, numbers, strict=True):
@@ -236,7 +236,7 @@ def stacked_steps(sizes: Sequence[Sequence[Sizes]]) -> Iterator[StackedStep]:
         sizes: `sizes[i][j]` are the numbers of samples in the batches of step j of member i.
     """
     at = [0] * len(sizes)
-    while waiting := {i: own[at[i]] for i, own in enumerate(sizes) if at[i] < len(own)}:
+    while waiting := {i: steps[at[i]] for i, steps in enumerate(sizes) if at[i] < len(steps)}:
         counts = Counter(waiting.values())
         batch = max(counts, key=lambda size: (counts[size], size))
         members = tuple(i for i, size in waiting.items() if size == batch)
@@ -252,12 +252,12 @@ class Batches:
         self, net: Network, members: Sequence[TrainingPhase], per_step: int, augmentation: Augmentation | None
     ) -> None:
         self.net, self.members, self.per_step, self.augmentation = net, members, per_step, augmentation
-        self._x = torch.cat([one.data.x for one in members])
-        self._y = torch.cat([one.data.y for one in members])
-        self._starts = torch.tensor([0] + [one.data.n for one in members[:-1]]).cumsum(0)
+        self._x = torch.cat([member.data.x for member in members])
+        self._y = torch.cat([member.data.y for member in members])
+        self._starts = torch.tensor([0] + [member.data.n for member in members[:-1]]).cumsum(0)
         self._rested: Tensor | None = None
-        counts = [[index.numel() for index in one.batches] for one in members]
-        self.sizes = [[tuple(own[i : i + per_step]) for i in range(0, len(own), per_step)] for own in counts]
+        counts = [[index.numel() for index in member.batches] for member in members]
+        self.sizes = [[tuple(row[i : i + per_step]) for i in range(0, len(row), per_step)] for row in counts]
 
     def rest(self, part: Part) -> str:
         """Choose where the steps enter the network, if the layers below are not trained, as `sgd` does.
@@ -267,10 +267,10 @@ class Batches:
             images.
         """
         rows = [
-            resting_layers(self.net, one.start, one.data, one.batches, part, self.augmentation is not None)
-            for one in self.members
+            resting_layers(self.net, m.start, m.data, m.batches, part, self.augmentation is not None)
+            for m in self.members
         ]
-        below = [made for _, made in rows if made is not None]
+        below = [rested for _, rested in rows if rested is not None]
         self._rested = torch.cat(below) if len(below) == len(rows) else None
         return rows[0][0] if self._rested is not None else ""
 
@@ -293,18 +293,18 @@ class Batches:
         """Return x [g, B, ...] and y [g, B] of one batch, augmented with each client's own random numbers."""
         index, size, group = self._rows(step, which), step.batch[which], len(step.members)
         x, y = taken(self._x, index), self._y.index_select(0, index)
-        own = [self.members[i].augment for i in step.members]
+        streams = [self.members[i].augment for i in step.members]
         if self.augmentation is not None:
             x = self.augmentation.apply(
-                x, torch.cat([self.augmentation.draw(size, g) for g in own if g is not None])
+                x, torch.cat([self.augmentation.draw(size, g) for g in streams if g is not None])
             )
         return x.reshape(group, size, *x.shape[1:]), y.view(group, size)
 
     def uniform(self, step: StackedStep, x: Tensor) -> list[Tensor]:
         """Return the random numbers of the dropout layers for one pass over x [g, B, ...], each [g, ...]."""
         shapes = self.net.noise_shapes(x[0])
-        own = [self.members[i].dropout for i in step.members]
-        rows = [seeded_dropout.draw(shapes, g) for g in own if g is not None] if shapes else []
+        streams = [self.members[i].dropout for i in step.members]
+        rows = [seeded_dropout.draw(shapes, g) for g in streams if g is not None] if shapes else []
         return [torch.stack(column) for column in zip(*rows, strict=True)]
 
     def drawn(self, task: ClientTask, step: StackedStep, which: int) -> Tensors:
@@ -336,20 +336,20 @@ class StackedSteps:
         self._rule = solver.rule
         self._counts = [0] * len(members)
         self._moments = self._rule.begin(list(moving.values()))
-        for i, one in enumerate(members):
-            if one.optimizer is not None:
-                self._load(i, one.optimizer)
+        for i, member in enumerate(members):
+            if member.optimizer is not None:
+                self._load(i, member.optimizer)
 
     def _load(self, member: int, state: OptimizerState) -> None:
         self._counts[member] = int(state.count)
         for moment, tensors in state.loaded(self._rule.moments, self._names).items():
-            for whole, own in zip(self._moments[moment], tensors, strict=True):
-                whole[member] = own
+            for whole, tensor in zip(self._moments[moment], tensors, strict=True):
+                whole[member] = tensor
 
     def rate(self, step: StackedStep) -> Scalar:
         """Return the learning rate of a step: a number, or [g] if the members have different ones."""
         rows = zip((self._members[i].rates for i in step.members), step.steps, strict=True)
-        return one_or_all([self._solver.lr if own is None else own[number] for own, number in rows])
+        return one_or_all([self._solver.lr if rates is None else rates[number] for rates, number in rows])
 
     def begin(self, who: StackedStep) -> None:
         """Count a step of some members. A recorded step does not come to `step` again."""
@@ -389,4 +389,4 @@ class StackedSteps:
 def one_or_all(numbers: Sequence[float]) -> Scalar:
     """Return one number if all are equal, otherwise all of them, [g] float64."""
     first = numbers[0]
-    return first if all(one == first for one in numbers) else torch.tensor(numbers, dtype=torch.float64)
+    return first if all(number == first for number in numbers) else torch.tensor(numbers, dtype=torch.float64)

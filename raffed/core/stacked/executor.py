@@ -110,17 +110,17 @@ class SgdStack:
         self.forward = StackedForward(net)
         names = net.leaves(task.part)  # also freezes BatchNorm if the body is not trained
         self.entrance = batches.rest(task.part)
-        w = stacked_params([one.start.w for one in members])
-        self.b = stacked_params([one.start.b for one in members])
+        w = stacked_params([phase.start.w for phase in members])
+        self.b = stacked_params([phase.start.b for phase in members])
         self.live = {name: tensor for name, tensor in w.items() if name in names}
         self.rest = {name: tensor for name, tensor in w.items() if name not in names}
-        self.own = stacked_params([one.own if one.own is not None else Params({}) for one in members])
+        self.own = stacked_params([phase.own if phase.own is not None else Params({}) for phase in members])
         self._stepped = [name for name in self.own if name not in task.gates]
         moving = {**self.live, **{f"own.{name}": self.own[name] for name in self._stepped}}
         net.check_trained(moving.values(), task.part)
         self.steps = StackedSteps(task.solver, moving, members)
         self.loss = torch.zeros(len(members), dtype=torch.float64, device=net.device)
-        self.memory = StackedMemory([one.views for one in members])
+        self.memory = StackedMemory([phase.views for phase in members])
         self.noted: Tensors = {}  # slot → [k, ...]
         self.recorded = recorded_steps(
             net.recorder,
@@ -144,18 +144,18 @@ class SgdStack:
 
     def _make(self, step: StackedStep, lr: Scalar, batch: StackedBatch) -> Tensor:
         pick = pick_of(step.members, step.is_prefix, self.net.device)
-        live, own, b = (taken_from(group, pick) for group in (self.live, self.own, self.b))
+        live, companion, b = (taken_from(group, pick) for group in (self.live, self.own, self.b))
         memory = self.memory.taken(pick)
         rest = taken_from(self.rest, pick)
-        losses, mine, theirs = self._gradients(live, rest, own, b, memory, step, batch)
+        losses, mine, theirs = self._gradients(live, rest, companion, b, memory, step, batch)
         mine, theirs = self._bounded(mine, theirs)
-        moving = [*live.values(), *(own[name] for name in self._stepped)]
+        moving = [*live.values(), *(companion[name] for name in self._stepped)]
         changed = [*self._corrected(mine, live, memory), *(theirs[name] for name in self._stepped)]
-        self._update_gates(own, theirs, step, lr)
+        self._update_gates(companion, theirs, step, lr)
         self.steps.step(moving, changed, step, pick, lr)
         self._move_after_step(live, memory, lr)
         if not step.is_prefix:
-            for whole, part in ((self.live, live), (self.own, own), (self.b, b)):
+            for whole, part in ((self.live, live), (self.own, companion), (self.b, b)):
                 put_back(whole, part, pick)
         self.loss[pick] += losses.detach().double() * step.batch[0]
         return losses.detach()
@@ -169,29 +169,29 @@ class SgdStack:
         done = []
         kept: list[OptimizerState | None] = self.steps.states() if self.task.solver.kept else [None] * k
         rows = zip(self.members, weights, buffers, owns, self.loss.tolist(), kept, strict=True)
-        for i, (one, w, b, own, total, state) in enumerate(rows):
-            seen = sum(index.numel() for index in one.batches)
+        for i, (member, w, b, beside, total, state) in enumerate(rows):
+            seen = sum(index.numel() for index in member.batches)
             noted = {slot: sums[i].clone() for slot, sums in self.noted.items()}
             loss = total / seen if seen else 0.0
-            done.append(Trained(State(w, b), loss, len(one.batches), own, noted=noted, optimizer=state))
+            done.append(Trained(State(w, b), loss, len(member.batches), beside, noted=noted, optimizer=state))
         return done
 
     def _gradients(
         self,
         live: Tensors,
         rest: Tensors,
-        own: Tensors,
+        companion: Tensors,
         b: Tensors,
         memory: Taken,
         step: StackedStep,
         batch: StackedBatch,
     ) -> tuple[Tensor, Tensors, Tensors]:
         """Return each client's loss [g], and the gradients of its own weights and of its companion."""
-        if self.task.cross_entropy_only and self.net.written_out and not (own or self.entrance):
-            losses, found = self.forward.gradients_of_all({**rest, **live}, batch.x, batch.y, list(live))
-            return losses, dict(zip(live, found, strict=True)), {}
+        if self.task.cross_entropy_only and self.net.written_out and not (companion or self.entrance):
+            losses, slopes = self.forward.gradients_of_all({**rest, **live}, batch.x, batch.y, list(live))
+            return losses, dict(zip(live, slopes, strict=True)), {}
         leaves = {name: tensor.detach().requires_grad_() for name, tensor in live.items()}
-        beside = {name: tensor.detach().requires_grad_() for name, tensor in own.items()}
+        beside = {name: tensor.detach().requires_grad_() for name, tensor in companion.items()}
         losses = self._losses({**rest, **leaves}, beside, b, memory, step, batch)
         grads = torch.autograd.grad(
             losses.sum(), [*leaves.values(), *beside.values()], materialize_grads=True
@@ -202,32 +202,32 @@ class SgdStack:
     def _losses(
         self,
         w: Tensors,
-        own: Tensors,
+        companion: Tensors,
         b: Tensors,
         memory: Taken,
         step: StackedStep,
         batch: StackedBatch,
     ) -> Tensor:
-        made = () if batch.rested else self.forward.of_all(w, batch.x)
-        if made and self.task.cross_entropy_only:
-            return cross_entropy(made[0], batch.y)
+        outputs = () if batch.rested else self.forward.of_all(w, batch.x)
+        if outputs and self.task.cross_entropy_only:
+            return cross_entropy(outputs[0], batch.y)
 
         def loss(
             w: Tensors,
             beside: Tensors,
             b: Tensors,
             batch: StackedBatch,
-            made: Outputs,
-            mine: list[Leaf],
+            outputs: Outputs,
+            leaves: list[Leaf],
         ) -> tuple[Tensor, Tensors]:
             x, y, below, noise, drawn = batch
-            f = self.forward.of_one(w, b, x, y, noise, below[0] if below else None, self.entrance, made)
+            f = self.forward.of_one(w, b, x, y, noise, below[0] if below else None, self.entrance, outputs)
             f = replace(f, own=Params(beside)) if beside else f
-            views = self.memory.views(mine)
+            views = self.memory.views(leaves)
             return self.task.objective(f, with_draws(views, drawn)), notes_of(self.task, f, views)
 
         together: Callable[..., tuple[Tensor, Tensors]] = vmap(loss, in_dims=(0, 0, 0, 0, 0, memory.dims))
-        losses, noted = together(w, own, b, batch, made, memory.leaves)
+        losses, noted = together(w, companion, b, batch, outputs, memory.leaves)
         self._note(noted, step)
         return losses
 
@@ -265,10 +265,10 @@ class SgdStack:
         if correct is None:
             return list(grads.values())
 
-        def one(g: Tensors, w: Tensors, mine: list[Leaf]) -> Tensors:
+        def one_client(g: Tensors, w: Tensors, mine: list[Leaf]) -> Tensors:
             return correct(Params(g), Params(w), self.memory.views(mine)).tensors
 
-        together: Callable[..., Tensors] = vmap(one, in_dims=(0, 0, memory.dims))
+        together: Callable[..., Tensors] = vmap(one_client, in_dims=(0, 0, memory.dims))
         changed = together(grads, live, memory.leaves)
         return [changed[name] for name in grads]
 
@@ -278,34 +278,34 @@ class SgdStack:
         if after_step is None:
             return
 
-        def one(w: Tensors, lr: float | Tensor, mine: list[Leaf]) -> Tensors:
+        def one_client(w: Tensors, lr: float | Tensor, mine: list[Leaf]) -> Tensors:
             return after_step(Params(w), lr, self.memory.views(mine)).tensors
 
         if isinstance(lr, Tensor):
             lr = lr.to(self.net.device)
         dims = (0, 0 if isinstance(lr, Tensor) else None, memory.dims)
-        together: Callable[..., Tensors] = vmap(one, in_dims=dims)
+        together: Callable[..., Tensors] = vmap(one_client, in_dims=dims)
         moved = together(live, lr, memory.leaves)
         for name, weights in live.items():
             weights.copy_(moved[name])
 
-    def _update_gates(self, own: Tensors, gradients: Tensors, step: StackedStep, lr: Scalar) -> None:
+    def _update_gates(self, companion: Tensors, gradients: Tensors, step: StackedStep, lr: Scalar) -> None:
         """Move the gates by their own rule. The members of a stacked step may be at different steps."""
         update_gates, gates = self.task.update_gates, self.task.gates
         if update_gates is None or not self.own or not gates:
             return
 
-        def one(values: Tensors, slope: Tensors, number: Tensor, lr: float) -> Tensors:
+        def one_client(values: Tensors, slope: Tensors, number: Tensor, lr: float) -> Tensors:
             return update_gates(Params(values), Params(slope), lr, number).tensors
 
         steps = torch.tensor(step.steps, device=self.net.device)
         dims = (0, 0, 0, 0 if isinstance(lr, Tensor) else None)
         if isinstance(lr, Tensor):
             lr = lr.to(self.net.device)
-        together: Callable[..., Tensors] = vmap(one, in_dims=dims)
-        now = together({n: own[n] for n in gates}, {n: gradients[n] for n in gates}, steps, lr)
+        together: Callable[..., Tensors] = vmap(one_client, in_dims=dims)
+        now = together({n: companion[n] for n in gates}, {n: gradients[n] for n in gates}, steps, lr)
         for name in gates:
-            own[name].copy_(now[name])
+            companion[name].copy_(now[name])
 
 
 def clip_stacked_gradients(grads: Tensors, limit: float) -> Tensors:

@@ -86,7 +86,7 @@ class StackedForward:
         drawn: list[Tensor],
         rested: Tensor | None = None,
         entrance: str = "",
-        made: tuple[Tensor, ...] = (),
+        outputs: tuple[Tensor, ...] = (),
     ) -> Forward:
         """Make one client's training pass, inside vmap. BatchNorm updates `b` in place.
 
@@ -98,10 +98,10 @@ class StackedForward:
             drawn: Uniform random numbers of the dropout layers, in the order of `Network.noise_shapes`.
             rested: What the layers below `entrance` have made of x, or None.
             entrance: Where the pass enters the network.
-            made: (logits, z) from `of_all`, or () if they have to be computed.
+            outputs: (logits, z) from `of_all`, or () if they have to be computed.
         """
-        if made:
-            logits, z = made
+        if outputs:
+            logits, z = outputs
         elif rested is None:
             logits, z = self._pass.called({**w, **b}, x, drawn)
         else:
@@ -124,8 +124,8 @@ class RuleStack:
         self.net, self.task, self.rule, self.members, self.batches = net, task, task.rule, members, batches
         self.forward = StackedForward(net)
         net.leaves("all")
-        self.memory = StackedMemory([one.views for one in members])
-        begun = [task.rule.begin(one.views[task.slot]) for one in members]
+        self.memory = StackedMemory([member.views for member in members])
+        begun = [task.rule.begin(member.views[task.slot]) for member in members]
         leaves, self._spec = stacked_records(begun)
         k = len(members)
         self._carried = [_for_each(leaf, k) for leaf in leaves]
@@ -173,7 +173,7 @@ class RuleStack:
         pick = pick_of(step.members, step.is_prefix, self.net.device)
         memory, carried = self.memory.taken(pick), taken_leaves(self._carried, pick)
 
-        def one(
+        def one_client(
             carried: list[Leaf],
             ready: list[Labelled],
             uniform: list[list[Tensor]],
@@ -188,7 +188,7 @@ class RuleStack:
             return pytree.tree_leaves(after), torch.stack(gradient.losses)
 
         together: Callable[..., tuple[list[Tensor], Tensor]] = vmap(
-            one, in_dims=(0, 0, 0, 0, memory.dims, 0 if isinstance(lr, Tensor) else None)
+            one_client, in_dims=(0, 0, 0, 0, memory.dims, 0 if isinstance(lr, Tensor) else None)
         )
         after, losses = together(carried.leaves, ready, uniform, drawn, memory.leaves, lr)
         for whole, part in zip(self._carried, after, strict=True):
@@ -198,21 +198,21 @@ class RuleStack:
     def _rate(self, step: StackedStep) -> Scalar | None:
         """Return the rate of a step if rates change within the round."""
         rows = zip((self.members[i].rates for i in step.members), step.steps, strict=True)
-        rates = [own[number] for own, number in rows if own is not None]
+        rates = [member_rates[number] for member_rates, number in rows if member_rates is not None]
         if not rates:
             return None
-        found = one_or_all(rates)
-        return found.to(self.net.device) if isinstance(found, Tensor) else found
+        rate = one_or_all(rates)
+        return rate.to(self.net.device) if isinstance(rate, Tensor) else rate
 
     def results(self) -> list[Trained]:
         """Return each member's trained model, and what its local solver ended with."""
         done = []
-        for i, (own, losses) in enumerate(zip(self.members, self._losses, strict=True)):
+        for i, (member, losses) in enumerate(zip(self.members, self._losses, strict=True)):
             carried = pytree.tree_unflatten([leaf.all[i] for leaf in self._carried], self._spec)
             carried = with_own_memory(carried)  # in one buffer, as execution one by one does
             loss = float(torch.cat(losses).mean()) if losses else 0.0
-            state = ended(self.rule, carried, own.start)
-            done.append(Trained(state, loss, len(own.batches), carried=carried))
+            state = ended(self.rule, carried, member.start)
+            done.append(Trained(state, loss, len(member.batches), carried=carried))
         return done
 
 

@@ -99,11 +99,13 @@ class FunctionalNetwork:
         inputs = rested
         for name in ("head",) if entrance == "head" else (entrance, "head"):
             inputs, layer = rested, self.module.get_submodule(name)
-            own = {
+            weights = {
                 key.removeprefix(f"{name}."): t for key, t in (w or {}).items() if key.startswith(f"{name}.")
             }
             rested = (
-                layer(inputs) if w is None else functional_call(layer, own, (inputs,), tie_weights=self._tied)
+                layer(inputs)
+                if w is None
+                else functional_call(layer, weights, (inputs,), tie_weights=self._tied)
             )
         return rested, inputs
 
@@ -390,8 +392,8 @@ class Network:
 
 def _names_of(modules: list[_BATCH_NORM], params: dict[str, nn.Parameter]) -> tuple[str, ...]:
     """Return the names of the network's parameters that belong to these layers themselves."""
-    own = {id(p) for module in modules for p in module.parameters(recurse=False)}
-    return tuple(name for name, p in params.items() if id(p) in own)
+    ids = {id(p) for module in modules for p in module.parameters(recurse=False)}
+    return tuple(name for name, p in params.items() if id(p) in ids)
 
 
 def _detached(tensors: dict[str, nn.Parameter]) -> dict[str, Tensor]:
@@ -459,5 +461,5 @@ def batch_gradients(
         with torch.enable_grad():
             live = {name: t.detach().clone().requires_grad_() for name, t in state.w.tensors.items()}
             logits, _ = net.differentiable(State(Params(live), state.b), x)
-            found = torch.autograd.grad(loss(logits, y), list(live.values()), materialize_grads=True)
-        yield Params(dict(zip(live, found, strict=True)))
+            grads = torch.autograd.grad(loss(logits, y), list(live.values()), materialize_grads=True)
+        yield Params(dict(zip(live, grads, strict=True)))

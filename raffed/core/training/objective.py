@@ -62,15 +62,15 @@ class ObjectiveParts:
 
     def added(self, f: Forward, views: Views) -> dict[str, Tensor]:
         """Return what is added to it, each with its weight, by names such as "proximal" and "intra_class"."""
-        found = {in_words(type(one).__name__): one.loss(f, views[slot]) for slot, one in self.terms}
-        own = {} if self.personal is None else self.personal.loss_parts(f, views["personal"])
-        return {**found, **own}
+        parts = {in_words(type(term).__name__): term.loss(f, views[slot]) for slot, term in self.terms}
+        personal = {} if self.personal is None else self.personal.loss_parts(f, views["personal"])
+        return {**parts, **personal}
 
     def whole(self, f: Forward, views: Views) -> Tensor:
         """Return the objective."""
         loss = self.base(f, views)
-        for slot, one in self.terms:
-            loss = loss + one.loss(f, views[slot])
+        for slot, term in self.terms:
+            loss = loss + term.loss(f, views[slot])
         extra = None if self.personal is None else self.personal.loss(f, views["personal"])
         return loss if extra is None else loss + extra
 
@@ -86,7 +86,7 @@ def objective_parts(m: Method, label_smoothing: float, *, cross_entropy_only: bo
     smoothing = 0.0 if m.head and not m.head.smooths else label_smoothing
     if cross_entropy_only:
         return ObjectiveParts(m.head, (), None, smoothing)
-    terms = tuple((slot, one) for slot, one in m.ingredients() if isinstance(one, Term))
+    terms = tuple((slot, term) for slot, term in m.ingredients() if isinstance(term, Term))
     return ObjectiveParts(m.head, terms, m.personal, smoothing)
 
 
@@ -127,31 +127,31 @@ class FirstStep:
         loss = parts.base(f, views)
         self._note(parts.head, loss)
         added: list[tuple[Ingredient, Tensor | None]] = [
-            (one, one.loss(f, views[slot])) for slot, one in parts.terms
+            (term, term.loss(f, views[slot])) for slot, term in parts.terms
         ]
         if parts.personal is not None:
             added.append((parts.personal, parts.personal.loss(f, views["personal"])))
-        for one, value in added:
+        for ingredient, value in added:
             if value is not None:
-                self._note(one, value)
+                self._note(ingredient, value)
                 loss = loss + value
         if parts.head is not None:
             trainable(parts.head, "logits" if type(parts.head).loss is Head.loss else "loss", loss)
         return loss
 
-    def _note(self, one: Ingredient | None, value: Tensor | float) -> None:
-        if one is not None and not is_raffeds(type(one)) and isinstance(value, Tensor):
-            self.gradients[type(one).__name__] = has_gradient(value)
+    def _note(self, ingredient: Ingredient | None, value: Tensor | float) -> None:
+        if ingredient is not None and not is_raffeds(type(ingredient)) and isinstance(value, Tensor):
+            self.gradients[type(ingredient).__name__] = has_gradient(value)
 
 
-def trainable(one: Ingredient, hook: str, value: Any) -> Any:
+def trainable(ingredient: Ingredient, hook: str, value: Any) -> Any:
     """Return the value of a loss that is minimised alone, so that it must have a gradient.
 
     Raises:
         UserCodeError: It is that of a user's own ingredient, and has none.
     """
-    if not is_raffeds(type(one)) and not (isinstance(value, Tensor) and has_gradient(value)):
-        raise fault(one, hook, NO_GRADIENT)
+    if not is_raffeds(type(ingredient)) and not (isinstance(value, Tensor) and has_gradient(value)):
+        raise fault(ingredient, hook, NO_GRADIENT)
     return value
 
 
@@ -168,28 +168,28 @@ def shared_objective(m: Method, views: Views) -> Callable[[Forward, int], Tensor
     Terms get random numbers from their own streams.
     """
     task = shared_task(m, Pass(), Solver(0.0, 0.0, 0.0))
-    own = TrainingPhase(
+    phase = TrainingPhase(
         State(Params({}), Params({})),
         (),
         ClientData(torch.empty(0), torch.empty(0), torch.empty(0)),
         views,
         drawn=term_streams(task.draws, views),
     )
-    return lambda f, step: task.objective(f, with_draws(views, draws_of(task, own, len(f.y))))
+    return lambda f, step: task.objective(f, with_draws(views, draws_of(task, phase, len(f.y))))
 
 
-def shared_task(m: Method, one: Pass, solver: Solver) -> ClientTask:
+def shared_task(m: Method, pass_: Pass, solver: Solver) -> ClientTask:
     gates, update_gates, jointly = (
         (m.personal.gates, m.personal.update_gates, m.personal.clips_jointly)
         if m.personal
         else ((), None, False)
     )
-    parts = objective_parts(m, solver.label_smoothing, cross_entropy_only=one.cross_entropy_only)
+    parts = objective_parts(m, solver.label_smoothing, cross_entropy_only=pass_.cross_entropy_only)
     looked_at = [part for part in (parts.head, parts.personal, *(term for _, term in parts.terms)) if part]
     return ClientTask(
         parts.whole if all(is_raffeds(type(part)) for part in looked_at) else FirstStep(parts),
         solver,
-        one.part,
+        pass_.part,
         _correct(m.correction),
         _after_step(m.correction),
         gates,
@@ -198,43 +198,43 @@ def shared_task(m: Method, one: Pass, solver: Solver) -> ClientTask:
         m.solver,
         {slot: term for slot, term in parts.terms if term.purpose is not None},
         {slot: term for slot, term in parts.terms if type(term).note is not Term.note},
-        m.head is None and (one.cross_entropy_only or parts.empty) and not solver.label_smoothing,
+        m.head is None and (pass_.cross_entropy_only or parts.empty) and not solver.label_smoothing,
         repeats=m.steps_repeat and not gates,
     )
 
 
-def _correct(one: Correction | None) -> Correct | None:
+def _correct(correction: Correction | None) -> Correct | None:
     """Return how the gradient is changed before each step, or None."""
-    if one is None or not (_changes(one, "gradient") or _changes(one, "gradient_at")):
+    if correction is None or not (_changes(correction, "gradient") or _changes(correction, "gradient_at")):
         return None
 
     def correct(g: Params, w: Params, views: Views) -> Params:
-        return one.gradient_at(g, w, views["correction"])
+        return correction.gradient_at(g, w, views["correction"])
 
     return correct
 
 
-def _after_step(one: Correction | None) -> AfterStep | None:
+def _after_step(correction: Correction | None) -> AfterStep | None:
     """Return how the weights are moved after each step, or None."""
-    if one is None or not _changes(one, "after_step"):
+    if correction is None or not _changes(correction, "after_step"):
         return None
 
     def after_step(w: Params, lr: float | Tensor, views: Views) -> Params:
-        return one.after_step(w, lr, views["correction"])
+        return correction.after_step(w, lr, views["correction"])
 
     return after_step
 
 
-def _changes(one: Correction, hook: str) -> bool:
+def _changes(correction: Correction, hook: str) -> bool:
     """Return whether a correction has a hook of its own."""
-    return getattr(type(one), hook) is not getattr(Correction, hook)
+    return getattr(type(correction), hook) is not getattr(Correction, hook)
 
 
 def term_streams(draws: Mapping[str, Term], views: Views) -> dict[str, torch.Generator]:
     """Return a client's random streams for the terms that need random numbers."""
     return {
-        slot: seeds.generator(v.run_seed, one.purpose, v.round, v.client)
-        for slot, one in draws.items()
+        slot: seeds.generator(v.run_seed, term.purpose, v.round, v.client)
+        for slot, term in draws.items()
         for v in [views[slot]]
-        if one.purpose is not None
+        if term.purpose is not None
     }

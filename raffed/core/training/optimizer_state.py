@@ -47,7 +47,7 @@ class OptimizerState(Private):
             moments: Names of the moments.
             names: Names of the weights.
         """
-        return {one: [self.moments[f"{one}.{name}"].clone() for name in names] for one in moments}
+        return {moment: [self.moments[f"{moment}.{name}"].clone() for name in names] for moment in moments}
 
 
 class OptimizerMemory(Private):

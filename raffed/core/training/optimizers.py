@@ -67,10 +67,10 @@ def decayed(grads: Tensors, weights: Tensors, decay: float) -> Tensors:
     return list(torch._foreach_add(grads, weights, alpha=decay)) if decay else grads
 
 
-def each(one: Scalar, like: Tensors) -> Tensors:
+def each(number: Scalar, like: Tensors) -> Tensors:
     """Return a number for each client [g] in the shape in which it meets each tensor [g, ...]."""
-    assert isinstance(one, Tensor)
-    return [one.to(t.device, t.dtype).view(-1, *(1,) * (t.dim() - 1)) for t in like]
+    assert isinstance(number, Tensor)
+    return [number.to(t.device, t.dtype).view(-1, *(1,) * (t.dim() - 1)) for t in like]
 
 
 def multiply_(tensors: Tensors, by: Scalar) -> None:
@@ -202,21 +202,21 @@ class AdamRule(Optimizer):
         count: Scalar,
         fresh: bool = False,
     ) -> None:
-        one, two, mean, square = self.given.beta1, self.given.beta2, moments["mean"], moments["square"]
+        beta1, beta2, mean, square = self.given.beta1, self.given.beta2, moments["mean"], moments["square"]
         if self.decoupled and decay:
             multiply_(weights, 1 - lr * decay)
         elif decay:
             grads = decayed(grads, weights, decay)
-        torch._foreach_lerp_(mean, grads, 1 - one)
-        torch._foreach_mul_(square, two)
-        torch._foreach_addcmul_(square, grads, grads, 1 - two)
+        torch._foreach_lerp_(mean, grads, 1 - beta1)
+        torch._foreach_mul_(square, beta2)
+        torch._foreach_addcmul_(square, grads, grads, 1 - beta2)
         if self.given.amsgrad:
             torch._foreach_maximum_(moments["largest"], square)
             square = moments["largest"]
         below = list(torch._foreach_sqrt(square))
-        divide_(below, (1 - two**count) ** 0.5)
+        divide_(below, (1 - beta2**count) ** 0.5)
         torch._foreach_add_(below, self.given.eps)
-        subtract_(weights, mean, below, lr / (1 - one**count))
+        subtract_(weights, mean, below, lr / (1 - beta1**count))
 
 
 @dataclass(frozen=True)

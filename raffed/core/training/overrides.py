@@ -58,7 +58,7 @@ def with_optimizer(m: Method, local: Local) -> Method:
 
 
 def _keeps(m: Training, local: Local) -> bool:
-    return any(solver_for(local, one, local.lr, m.needs_sgd).kept for one in m.passes)
+    return any(solver_for(local, pass_, local.lr, m.needs_sgd).kept for pass_ in m.passes)
 
 
 def _keeps_private(m: Method) -> bool:
@@ -73,10 +73,10 @@ def overrides(m: Training, local: Local) -> list[Override]:
         m: What of the method decides how its clients step.
         local: The run's settings.
     """
-    found = _of_a_rule(m, local) if m.solver is not None else _of_passes(m, local)
+    overridden = _of_a_rule(m, local) if m.solver is not None else _of_passes(m, local)
     if local.label_smoothing and m.head is not None and not m.head.smooths:
-        found.append(Override("label_smoothing", local.label_smoothing, 0.0))
-    return found
+        overridden.append(Override("label_smoothing", local.label_smoothing, 0.0))
+    return overridden
 
 
 def _of_a_rule(m: Training, local: Local) -> list[Override]:
@@ -87,26 +87,26 @@ def _of_a_rule(m: Training, local: Local) -> list[Override]:
 
 
 def _of_passes(m: Training, local: Local) -> list[Override]:
-    found: dict[str, Override] = {}
-    for one in m.passes:
-        used = _used(m, one, local)
+    by_name: dict[str, Override] = {}
+    for pass_ in m.passes:
+        used = _used(m, pass_, local)
         for name in ("optimizer", "optimizer_args", "momentum", "weight_decay", "schedule_by"):
             given = getattr(local, name)
             if used[name] != given and not (name == "momentum" and local.optimizer != "sgd"):
-                found[name] = Override(name, given, used[name])
+                by_name[name] = Override(name, given, used[name])
     if local.keep_optimizer and not _keeps(m, local):
-        found["keep_optimizer"] = Override("keep_optimizer", True, False)
-    return list(found.values())
+        by_name["keep_optimizer"] = Override("keep_optimizer", True, False)
+    return list(by_name.values())
 
 
-def _used(m: Training, one: Pass, local: Local) -> dict[str, Value]:
+def _used(m: Training, pass_: Pass, local: Local) -> dict[str, Value]:
     """Return what a pass of shared training uses."""
-    solver = solver_for(local, one, local.lr, m.needs_sgd)
-    sgd = m.needs_sgd or one.momentum is not None
+    solver = solver_for(local, pass_, local.lr, m.needs_sgd)
+    sgd = m.needs_sgd or pass_.momentum is not None
     smoothing = local.label_smoothing if m.head is None or m.head.smooths else 0.0
     return {
-        "part": one.part,
-        "epochs": local.expected_epochs if one.epochs is None else one.epochs,
+        "part": pass_.part,
+        "epochs": local.expected_epochs if pass_.epochs is None else pass_.epochs,
         "optimizer": "sgd" if sgd else local.optimizer,
         "optimizer_args": _arguments(local, sgd, solver.momentum),
         "lr": local.lr,
@@ -125,7 +125,7 @@ def _arguments(local: Local, sgd: bool, momentum: float) -> dict[str, Value]:
     if sgd and local.optimizer != "sgd":
         return {}
     plain = local.optimizer == "sgd" and not momentum
-    return {name: one for name, one in local.optimizer_args.items() if not (plain and name == "nesterov")}
+    return {name: value for name, value in local.optimizer_args.items() if not (plain and name == "nesterov")}
 
 
 def _schedule(local: Local, by_round: bool) -> dict[str, Value]:
@@ -161,26 +161,26 @@ def effective(m: Training, local: Local) -> dict[str, Value]:
         method has it; its rate may be a share of the run's. "overridden": setting of the run → what was given
         and what is used in shared training. None stands for a setting that the method does not have.
     """
-    passes = [_used(m, one, local) for one in m.passes] if m.solver is None else [_by_a_rule(m, local)]
-    found: dict[str, Value] = {
+    passes = [_used(m, pass_, local) for pass_ in m.passes] if m.solver is None else [_by_a_rule(m, local)]
+    tables: dict[str, Value] = {
         "shared": passes,
-        "overridden": {one.name: {"given": one.given, "used": one.used} for one in overrides(m, local)},
+        "overridden": {row.name: {"given": row.given, "used": row.used} for row in overrides(m, local)},
     }
     if m.personal is not None and type(m.personal).budget is not Personal.budget:
-        found["private"] = _private(m.personal, local)
-    return found
+        tables["private"] = _private(m.personal, local)
+    return tables
 
 
 def steps_of(m: Training, local: Local, samples: int) -> int:
     """Return how many steps of shared training a client with so many samples makes in a round."""
-    steps = [local.steps(samples, one.epochs) for one in m.passes]
+    steps = [local.steps(samples, pass_.epochs) for pass_ in m.passes]
     return sum(steps) if m.solver is None else m.solver.iterations(steps[0])
 
 
 def _private(personal: Personal, local: Local) -> dict[str, Value]:
     plain = personal.plain_sgd
-    one = Pass(momentum=0.0, weight_decay=0.0) if plain else Pass()
-    solver = solver_for(local, one, local.lr)
+    override = Pass(momentum=0.0, weight_decay=0.0) if plain else Pass()
+    solver = solver_for(local, override, local.lr)
     return {
         "optimizer": "sgd" if plain else local.optimizer,
         "optimizer_args": {} if plain else dict(local.optimizer_args),
@@ -197,8 +197,8 @@ def _private(personal: Personal, local: Local) -> dict[str, Value]:
 
 def override_line(m: Training, local: Local) -> str:
     """Return one line about the settings that the method overrides; empty if it overrides none."""
-    found = [*_of_epochs(m, local), *overrides(m, local)]
-    shown = [f"local.{one.name} = {one.given} ({_instead(one.used)})" for one in found]
+    overridden = [*_of_epochs(m, local), *overrides(m, local)]
+    shown = [f"local.{row.name} = {row.given} ({_instead(row.used)})" for row in overridden]
     if not shown:
         return ""
     *others, last = shown
@@ -211,10 +211,10 @@ def _of_epochs(m: Training, local: Local) -> list[Override]:
 
     The usual number is not reported, since the user need not have asked for it.
     """
-    own = [one.epochs for one in m.passes if one.epochs is not None]
-    if len(own) < len(m.passes) or local.epochs == Local().epochs or set(own) == {local.epochs}:
+    epochs = [pass_.epochs for pass_ in m.passes if pass_.epochs is not None]
+    if len(epochs) < len(m.passes) or local.epochs == Local().epochs or set(epochs) == {local.epochs}:
         return []
-    return [Override("epochs", local.epochs, " and ".join(f"{one:g}" for one in own))]
+    return [Override("epochs", local.epochs, " and ".join(f"{number:g}" for number in epochs))]
 
 
 def _instead(used: Value) -> str:

@@ -68,12 +68,12 @@ def criterion_of(name: str, args: Mapping[str, Value]) -> Criterion:
     """
     from raffed.core.losses import Criterion
 
-    own = loss_function(name)
-    function = own.load()
+    reference = loss_function(name)
+    function = reference.load()
     wanted = list(inspect.signature(function).parameters)
     if len(wanted) < 2 or COUNTS in wanted[:2]:
         raise UsageError(
-            f"{own.where}: a loss takes logits and labels first; {name} takes "
+            f"{reference.where}: a loss takes logits and labels first; {name} takes "
             f"{', '.join(wanted) or 'nothing'}"
         )
     check_call(f"loss {name!r}", function, (*wanted[:2], COUNTS), args, "--loss-arg")
@@ -96,21 +96,21 @@ def check_loss(name: str, args: Mapping[str, Value], classes: int, *, stacked: b
     import torch
     from torch.func import vmap
 
-    criterion, own = criterion_of(name, args), loss_function(name)
+    criterion, reference = criterion_of(name, args), loss_function(name)
     logits = torch.linspace(-1.0, 1.0, TRIED * classes).view(TRIED, classes).requires_grad_()
     y, counts = torch.arange(TRIED) % classes, torch.arange(classes) + 1
     before = torch.get_rng_state()
-    with user_errors(own.where):
+    with user_errors(reference.where):
         given = {COUNTS: counts} if criterion.counted else {}
         value = criterion.function(logits, y, **given)
         why = _fault(value)
         if not why and stacked:
             together: Callable[..., Tensor] = vmap(criterion)
-            together(*(torch.stack([one, one]) for one in (logits, y, counts)))
+            together(*(torch.stack([tensor, tensor]) for tensor in (logits, y, counts)))
     if not why and not torch.equal(before, torch.get_rng_state()):
         why = "draws from torch's global generator, so that no run could be repeated"
     if why:
-        raise UsageError(f"{own.where}: the loss {name} {why}")
+        raise UsageError(f"{reference.where}: the loss {name} {why}")
 
 
 def _fault(value: Tensor | float) -> str:

@@ -38,8 +38,8 @@ def make_opening(m: Method, visits: Sequence[Visit], session: TrainingSession) -
     opening = m.opening
     assert opening is not None
 
-    def objective(f: Forward, mine: Views) -> Tensor:
-        loss: Tensor = trainable(opening, "loss", opening.loss(f, mine[SLOT]))
+    def objective(f: Forward, views: Views) -> Tensor:
+        loss: Tensor = trainable(opening, "loss", opening.loss(f, views[SLOT]))
         return loss
 
     solver = solver_for(session.local, Pass(), visits[0].views[SLOT].lr)
@@ -94,15 +94,15 @@ def train(m: Method, visits: Sequence[Visit], session: TrainingSession) -> None:
         _train_by_rule(m, m.solver, visits, session)
         return
     gradients, lr = dict[str, bool](), visits[0].k.lr
-    tasks = [shared_task(m, one, solver_for(session.local, one, lr, m.needs_sgd)) for one in m.passes]
+    tasks = [shared_task(m, pass_, solver_for(session.local, pass_, lr, m.needs_sgd)) for pass_ in m.passes]
     drawing = {slot: term for task in tasks for slot, term in task.draws.items()}
     for visit in visits:
         visit.streams = term_streams(drawing, visit.views)
         if m.personal is not None:
             visit.companion = m.personal.companion(visit.views["personal"])
-    scaled = any(one.lr_scale != 1.0 for one in m.passes)
-    for number, (one, task) in enumerate(zip(m.passes, tasks, strict=True)):
-        phases = [_pass(visit, one, number, session, scaled) for visit in visits]
+    scaled = any(pass_.lr_scale != 1.0 for pass_ in m.passes)
+    for number, (pass_, task) in enumerate(zip(m.passes, tasks, strict=True)):
+        phases = [_pass(visit, pass_, number, session, scaled) for visit in visits]
         ended = session.execute(session.net, task, phases, session.augment)
         _note_gradients(gradients, task)
         for visit, phase, end in zip(visits, phases, ended, strict=True):
@@ -114,22 +114,22 @@ def train(m: Method, visits: Sequence[Visit], session: TrainingSession) -> None:
         visit.trained()
 
 
-def _pass(visit: Visit, one: Pass, number: int, session: TrainingSession, scaled: bool) -> TrainingPhase:
+def _pass(visit: Visit, pass_: Pass, number: int, session: TrainingSession, scaled: bool) -> TrainingPhase:
     """Return a client's training phase of one pass of shared training.
 
     If the rate of any pass is `scaled`, each step has its own, so that the sum of the rates is known.
     """
-    local = _cut(visit, one, session)
-    steps = visit.participant.steps(local, _epochs(visit, one, session))
+    local = _cut(visit, pass_, session)
+    steps = visit.participant.steps(local, _epochs(visit, pass_, session))
     rates = visit.clock.rates(number, steps)
     if scaled:
-        rates = [one.lr_scale * rate for rate in rates or [visit.k.lr] * steps]
+        rates = [pass_.lr_scale * rate for rate in rates or [visit.k.lr] * steps]
     return visit.phase(
         session,
         visit.k.state,
         _batches(visit, local, steps, session, "batches", number),
         number,
-        own=visit.companion,
+        companion=visit.companion,
         drawn=visit.streams,
         rates=rates,
         optimizer=f"pass-{number}",
@@ -138,12 +138,12 @@ def _pass(visit: Visit, one: Pass, number: int, session: TrainingSession, scaled
 
 def _train_by_rule(m: Method, solver: LocalSolver, visits: Sequence[Visit], session: TrainingSession) -> None:
     """Train by the method's own local solver, for as many of its steps as it says."""
-    one, per = m.passes[0], solver.batches()
-    task = shared_task(m, one, solver_for(session.local, one, visits[0].k.lr))
+    pass_, per = m.passes[0], solver.batches()
+    task = shared_task(m, pass_, solver_for(session.local, pass_, visits[0].k.lr))
     phases = []
     for visit in visits:
-        local = _cut(visit, one, session)
-        steps = solver.iterations(visit.participant.steps(local, _epochs(visit, one, session)))
+        local = _cut(visit, pass_, session)
+        steps = solver.iterations(visit.participant.steps(local, _epochs(visit, pass_, session)))
         batches = _batches(visit, local, steps * per, session, "batches", 0)
         drawn, rates = term_streams(task.draws, visit.views), visit.clock.rates(0, steps)
         phases.append(visit.phase(session, visit.k.start, batches, 0, drawn=drawn, rates=rates))
@@ -158,13 +158,13 @@ def _train_by_rule(m: Method, solver: LocalSolver, visits: Sequence[Visit], sess
         visit.trained(end.carried)
 
 
-def _cut(visit: Visit, one: Pass, session: TrainingSession) -> Local:
+def _cut(visit: Visit, pass_: Pass, session: TrainingSession) -> Local:
     """Return the settings by which a client cuts its samples into the batches of a pass."""
-    return batched(session.local, one, visit.participant.data.n, session.net.normalises)
+    return batched(session.local, pass_, visit.participant.data.n, session.net.normalises)
 
 
-def _epochs(visit: Visit, one: Pass, session: TrainingSession) -> float | None:
-    return drawn_epochs(session.local, session.seed, one, visit.k.round, visit.k.client)
+def _epochs(visit: Visit, pass_: Pass, session: TrainingSession) -> float | None:
+    return drawn_epochs(session.local, session.seed, pass_, visit.k.round, visit.k.client)
 
 
 def _batches(
@@ -238,8 +238,8 @@ def _private_task(
     solver = solver_for(session.local, override, lr * budget.lr_scale if budget.lr is None else budget.lr)
     plain = type(personal).private_loss is Personal.private_loss and not solver.label_smoothing
 
-    def objective(f: Forward, mine: Views) -> Tensor:
-        loss: Tensor = trainable(personal, "private_loss", personal.private_loss(f, mine["personal"]))
+    def objective(f: Forward, views: Views) -> Tensor:
+        loss: Tensor = trainable(personal, "private_loss", personal.private_loss(f, views["personal"]))
         return loss
 
     return ClientTask(

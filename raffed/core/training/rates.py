@@ -82,7 +82,7 @@ class RoundRates:
         """
         rate, before, total = self.local.rate(self.round), self._done * epochs, math.ceil(self._left * epochs)
         return [
-            rate * self._factor(0 if self._warming else math.floor(before + one), total) for one in places
+            rate * self._factor(0 if self._warming else math.floor(before + place), total) for place in places
         ]
 
     @cached_property
@@ -142,13 +142,13 @@ def schedule_of(local: Local) -> Schedule:
     """
     if local.schedule in SCHEDULES:
         return partial(SCHEDULES[local.schedule], **local.schedule_args)
-    found = load(local.schedule)
-    if not isinstance(found, types.FunctionType) or not may_be_called(found, "float"):
+    function = load(local.schedule)
+    if not isinstance(function, types.FunctionType) or not may_be_called(function, "float"):
         raise UsageError(
             f"local.schedule = {local.schedule!r} is not a function of your own; it must be "
             "`def NAME(done: int, total: int) -> float`"
         )
-    if len(inspect.signature(found).parameters) < len(CLOCK):
+    if len(inspect.signature(function).parameters) < len(CLOCK):
         raise UsageError(f"local.schedule = {local.schedule!r}: it must take {' and '.join(CLOCK)}")
-    check_values(f"schedule {local.schedule}", schedule_arguments(found), local.schedule_args)
-    return partial(found, **local.schedule_args)
+    check_values(f"schedule {local.schedule}", schedule_arguments(function), local.schedule_args)
+    return partial(function, **local.schedule_args)

@@ -71,25 +71,25 @@ class GraphRecorder:
             self._pool = torch.cuda.graph_pool_handle()
             # A pool ends with its last graph, and those of a phase end with it, so this one stays
             _, self._first = self._recorded(lambda: torch.zeros(1, device=self._device))
-        made, graph = self._recorded(step)
+        loss, graph = self._recorded(step)
         graph.replay()
-        return made, graph.replay
+        return loss, graph.replay
 
     def _recorded(self, step: Callable[[], Tensor]) -> tuple[Tensor, torch.cuda.CUDAGraph]:
-        graph, now, own = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self._device), self._stream
-        assert own is not None
-        own.wait_stream(now)
+        graph, now, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self._device), self._stream
+        assert stream is not None
+        stream.wait_stream(now)
         # `torch.cuda.graph` would empty the cache of memory and collect garbage, for every client
-        with _without_collection(), torch.cuda.stream(own):
+        with _without_collection(), torch.cuda.stream(stream):
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
-                made = step()
+                loss = step()
             except BaseException:
                 self._give_up(graph)
                 raise
             graph.capture_end()
-        now.wait_stream(own)
-        return made, graph
+        now.wait_stream(stream)
+        return loss, graph
 
     def _give_up(self, graph: torch.cuda.CUDAGraph) -> None:
         """End a recording that failed. Later ones get another pool, because this one may not take them."""
@@ -165,23 +165,23 @@ class RecordedSteps:
                 del self._known[next(iter(self._known))]
             return step(*inputs)
         if isinstance(recording, int):
-            own: Inputs = pytree.tree_map_only(Tensor, torch.clone, inputs)
+            copies: Inputs = pytree.tree_map_only(Tensor, torch.clone, inputs)
             try:
-                loss, repeat = self._recorder.record(lambda: step(*own))
+                loss, repeat = self._recorder.record(lambda: step(*copies))
             except RuntimeError as error:
                 self._recorder.refused[self._name] = str(error)
                 self._recorder = None
                 return step(*inputs)
-            self._known[kind] = recording = _Recording(_tensors(own), loss, repeat)
+            self._known[kind] = recording = _Recording(_tensors(copies), loss, repeat)
         else:
-            for into, one in zip(recording.inputs, _tensors(inputs), strict=True):
-                into.copy_(one)
+            for into, tensor in zip(recording.inputs, _tensors(inputs), strict=True):
+                into.copy_(tensor)
             recording.repeat()
         return recording.loss.clone()
 
 
 def _tensors(inputs: Inputs) -> list[Tensor]:
-    return [one for one in pytree.tree_leaves(inputs) if isinstance(one, Tensor)]
+    return [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor)]
 
 
 NEVER = RecordedSteps()

@@ -84,8 +84,8 @@ class StreamDropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
             return x
-        own = x.dim() if self.axes is None else self.axes
-        shape = (*x.shape[:own], *(1 for _ in x.shape[own:]))
+        axes = x.dim() if self.axes is None else self.axes
+        shape = (*x.shape[:axes], *(1 for _ in x.shape[axes:]))
         return torch.where(self._noise.take(x, shape) >= self.p, x / (1 - self.p), 0.0)
 
     def __deepcopy__(self, memo: object) -> StreamDropout:
@@ -101,17 +101,17 @@ def replace_dropout(module: nn.Module, noise: Noise) -> bool:
         UsageError: A recurrent layer or an attention layer has a dropout of its own. It would draw from
             torch's global generator.
     """
-    found = False
+    replaced = False
     _refuse_hidden_dropout(module)
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, StreamDropout):  # the module was copied from another network
                 setattr(parent, name, StreamDropout(child.p, child.axes, noise))
-                found = True
+                replaced = True
             elif isinstance(child, _DROPOUT) and child.p > 0:
                 setattr(parent, name, StreamDropout(child.p, _axes(child), noise))
-                found = True
-    return found
+                replaced = True
+    return replaced
 
 
 def _refuse_hidden_dropout(module: nn.Module) -> None:

@@ -83,22 +83,22 @@ def completed_steps(steps: int, fraction: float) -> int:
     return (steps if fraction == 1.0 else math.ceil(round(fraction * steps, 6))) or 1
 
 
-def solver_for(local: Local, one: Pass, lr: float, sgd: bool = False) -> Solver:
+def solver_for(local: Local, override: Pass, lr: float, sgd: bool = False) -> Solver:
     """Return the settings of the optimiser in a phase.
 
     Args:
         local: The run's settings.
-        one: What the phase overrides. A momentum there means SGD with this momentum.
+        override: What the phase overrides. A momentum there means SGD with this momentum.
         lr: Learning rate.
         sgd: Whether the phase needs SGD whose velocity begins at zero, whatever optimiser the run has.
     """
     keeps = local.keep_optimizer and not sgd
-    sgd = sgd or one.momentum is not None
+    sgd = sgd or override.momentum is not None
     other = sgd and local.optimizer != "sgd"
     name: str = "sgd" if other else local.optimizer
     given: Mapping[str, Value] = {} if other else local.optimizer_args
-    momentum = (local.momentum if name == "sgd" else 0.0) if one.momentum is None else one.momentum
-    decay = local.weight_decay if one.weight_decay is None else one.weight_decay
+    momentum = (local.momentum if name == "sgd" else 0.0) if override.momentum is None else override.momentum
+    decay = local.weight_decay if override.weight_decay is None else override.weight_decay
     optimizer = make_optimizer(name, given, momentum)
     return Solver(
         lr,
@@ -118,7 +118,7 @@ def solver_for(local: Local, one: Pass, lr: float, sgd: bool = False) -> Solver:
 # Numbers of epochs that are drawn for each client and round.
 
 
-def drawn_epochs(local: Local, seed: int, one: Pass, round: int, client: int) -> float | None:
+def drawn_epochs(local: Local, seed: int, pass_: Pass, round: int, client: int) -> float | None:
     """Return the epochs of a client in a pass, or None for the run's number.
 
     A number is drawn if the run says so and the pass has no number of its own. It is uniform among the whole
@@ -127,12 +127,12 @@ def drawn_epochs(local: Local, seed: int, one: Pass, round: int, client: int) ->
     Args:
         local: The run's settings.
         seed: Seed of the run.
-        one: The pass.
+        pass_: The pass.
         round: Number of the round, counted from 0.
         client: Number of the client.
     """
-    if one.epochs is not None or not local.epochs_to:
-        return one.epochs
+    if pass_.epochs is not None or not local.epochs_to:
+        return pass_.epochs
     stream = seeds.rng(seed, "epochs", round, client)
     return float(stream.integers(int(local.epochs), local.epochs_to + 1))
 
@@ -161,13 +161,13 @@ class ClientClock:
         if not rates.changes_in_round:
             return ClientClock(rates, (), ())
         epochs = [
-            drawn_epochs(session.local, session.seed, one, round, participant.client) for one in m.passes
+            drawn_epochs(session.local, session.seed, pass_, round, participant.client) for pass_ in m.passes
         ]
-        cut = [batched(session.local, one, n, session.net.normalises) for one in m.passes]
-        steps = [one.steps(n, times) for one, times in zip(cut, epochs, strict=True)]
-        per_epoch = [one.batches(n) for one in cut]
+        cut = [batched(session.local, pass_, n, session.net.normalises) for pass_ in m.passes]
+        steps = [settings.steps(n, times) for settings, times in zip(cut, epochs, strict=True)]
+        per_epoch = [settings.batches(n) for settings in cut]
         if m.solver is not None:
-            steps, per_epoch = ([m.solver.iterations(one[0])] for one in (steps, per_epoch))
+            steps, per_epoch = ([m.solver.iterations(counts[0])] for counts in (steps, per_epoch))
         return ClientClock(rates, steps, per_epoch)
 
     @property
@@ -187,25 +187,25 @@ class ClientClock:
     def _rates(self, number: int, count: int) -> list[float]:
         if self.round.local.schedule_by != "epoch":
             return self.round.of_steps(sum(self.steps[:number]), count, sum(self.steps), 1)
-        made = [Fraction(steps, each) for steps, each in zip(self.steps, self.per_epoch, strict=True)]
-        before, each = sum(made[:number], Fraction(0)), self.per_epoch[number]
+        epochs = [Fraction(steps, each) for steps, each in zip(self.steps, self.per_epoch, strict=True)]
+        before, each = sum(epochs[:number], Fraction(0)), self.per_epoch[number]
         return self.round.of_epochs(
-            [before + Fraction(j, each) for j in range(count)], sum(made, Fraction(0))
+            [before + Fraction(j, each) for j in range(count)], sum(epochs, Fraction(0))
         )
 
 
-def batched(local: Local, one: Pass, n: int, normalises: bool) -> Local:
+def batched(local: Local, pass_: Pass, n: int, normalises: bool) -> Local:
     """Return the settings by which a client cuts its samples into the batches of a pass.
 
     A last batch of one sample is left out if the pass says so.
 
     Args:
         local: The run's settings.
-        one: The pass.
+        pass_: The pass.
         n: Training samples of the client.
         normalises: Whether the network has BatchNorm.
     """
-    alone = not one.keep_singleton_batch and normalises and n % local.batch_size == 1
+    alone = not pass_.keep_singleton_batch and normalises and n % local.batch_size == 1
     return replace(local, drop_last=True) if alone else local
 
 
@@ -224,5 +224,5 @@ def private_rates(
     rates = RoundRates(session.local, round, session.spec.rounds)
     if not rates.changes_in_round or budget.lr is not None:
         return None
-    found = rates.of_steps(0, steps, steps, session.local.batches(n))
-    return [rate * budget.lr_scale for rate in found]
+    run_rates = rates.of_steps(0, steps, steps, session.local.batches(n))
+    return [rate * budget.lr_scale for rate in run_rates]

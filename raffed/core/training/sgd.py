@@ -173,16 +173,16 @@ class SgdPhase:
 
         By their norm they are clipped separately or jointly.
         """
-        solver, own = self.task.solver, len(self.live)
+        solver, count = self.task.solver, len(self.live)
         if solver.clip_value is not None:
             grads = clipped_values(grads, solver.clip_value)
         limit = solver.clip_norm
         if limit is None:
-            return grads[:own], grads[own:]
+            return grads[:count], grads[count:]
         if self.task.jointly:
             grads = clipped(grads, limit)
-            return grads[:own], grads[own:]
-        return clipped(grads[:own], limit), clipped(grads[own:], limit)
+            return grads[:count], grads[count:]
+        return clipped(grads[:count], limit), clipped(grads[count:], limit)
 
     def _corrected(self, grads: list[Tensor]) -> list[Tensor]:
         """Return the gradients as the method's correction changes them."""
@@ -211,8 +211,8 @@ class SgdPhase:
         """Return what this phase shares with those of other clients, if its steps can be recorded."""
         task, solver, net, rule = self.task, self.task.solver, self.net, self.task.solver.rule
         changes = task.correct is not None or task.after_step is not None or bool(task.draws)
-        own = self.phase.own is not None or self.phase.optimizer is not None or solver.kept
-        if not task.cross_entropy_only or changes or own:
+        has_state = self.phase.own is not None or self.phase.optimizer is not None or solver.kept
+        if not task.cross_entropy_only or changes or has_state:
             return None
         kind = f"{task.part} {self.entrance}", replace(solver, lr=0.0)
         return net.kept_phases.of(
@@ -237,8 +237,8 @@ class _Companion:
     own.
     """
 
-    def __init__(self, task: ClientTask, own: Params | None) -> None:
-        tensors = {} if own is None else own.tensors
+    def __init__(self, task: ClientTask, companion: Params | None) -> None:
+        tensors = {} if companion is None else companion.tensors
         live = {name: t.detach().clone().requires_grad_() for name, t in tensors.items()}
         self.params, self._update_gates = Params(live), task.update_gates
         self.stepped = {name: t for name, t in live.items() if name not in task.gates}
@@ -402,15 +402,15 @@ def ended(rule: LocalSolver, carried: Record, like: State) -> State:
 
 def with_own_memory(record: R) -> R:
     """Return a copy of a record in memory of its own, with every point of it in one flat buffer."""
-    copied: R = pytree.tree_map(lambda one: one.clone(), record, is_leaf=lambda one: isinstance(one, Params))
+    copied: R = pytree.tree_map(lambda t: t.clone(), record, is_leaf=lambda p: isinstance(p, Params))
     return copied
 
 
 def overwrite(record: Record, by: Record) -> None:
     """Write another record's numbers into the tensors of a record, which a recorded step reads and writes."""
-    new = [one.clone() for one in pytree.tree_leaves(by)]  # some of them may be tensors of `record`
-    for into, one in zip(pytree.tree_leaves(record), new, strict=True):
-        into.copy_(one)
+    new = [leaf.clone() for leaf in pytree.tree_leaves(by)]  # some of them may be tensors of `record`
+    for into, tensor in zip(pytree.tree_leaves(record), new, strict=True):
+        into.copy_(tensor)
 
 
 def used(rule: LocalSolver, tensors: dict[str, Tensor], solver: Solver) -> dict[str, Tensor]:

@@ -202,15 +202,15 @@ def with_draws(views: Views, drawn: Mapping[str, Tensor]) -> Views:
 
 def draws_of(task: ClientTask, phase: TrainingPhase, batch: int) -> dict[str, Tensor]:
     """Return one step's random numbers of the terms that need some, from the client's own streams."""
-    made = {slot: one.draw(batch, phase.views[slot], phase.drawn[slot]) for slot, one in task.draws.items()}
-    return {slot: value for slot, value in made.items() if value is not None}
+    draw = {slot: term.draw(batch, phase.views[slot], phase.drawn[slot]) for slot, term in task.draws.items()}
+    return {slot: value for slot, value in draw.items() if value is not None}
 
 
 def notes_of(task: ClientTask, f: Forward, views: Views) -> dict[str, Tensor]:
     """Return what the terms note before a step, without gradient."""
     with torch.no_grad():
-        made = {slot: one.note(f, views[slot]) for slot, one in task.notes.items()}
-    return {slot: value for slot, value in made.items() if value is not None}
+        notes = {slot: term.note(f, views[slot]) for slot, term in task.notes.items()}
+    return {slot: value for slot, value in notes.items() if value is not None}
 
 
 def add_notes(total: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
@@ -228,7 +228,7 @@ def name_of(task: ClientTask, phases: Sequence[TrainingPhase], *, stacked: bool 
     A recording would repeat the numbers that dropout draws within a step. They are drawn beforehand in a
     stack and by `sgd`, but not where a local solver makes several passes in one step of a client alone.
     """
-    within = not stacked and task.rule is not None and any(one.dropout is not None for one in phases)
+    within = not stacked and task.rule is not None and any(phase.dropout is not None for phase in phases)
     if not task.repeats or within:
         return ""
     return f"{task.objective.__qualname__} of {task.part}{' in stacks' if stacked else ''}"
