@@ -5,7 +5,6 @@ Ingredients see these records and nothing else.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Generic
@@ -292,12 +291,6 @@ class Spec:
     def everyone(self) -> int:
         """Number of all clients, also of those that never train. Their numbers are below it."""
         return self.num_clients + len(self.unseen)
-
-    @property
-    def turn(self) -> int:
-        """The earlier name of `rounds_per_cycle`."""
-        warnings.warn("Spec.turn is called rounds_per_cycle now", DeprecationWarning, stacklevel=2)
-        return self.rounds_per_cycle
 
 
 class Received(Record, Generic[Sent]):
