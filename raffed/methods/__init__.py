@@ -61,10 +61,10 @@ def known_method(name: str, args: Mapping[str, Value]) -> Method | AuthorsMethod
 
 def checked_method(config: RunConfig) -> Method | AuthorsMethod:
     """Return the method of a run, after the checks that need no data."""
-    made = known_method(config.method, config.args)
-    if isinstance(made, AuthorsMethod):
-        made.check(config)
-    return made
+    method = known_method(config.method, config.args)
+    if isinstance(method, AuthorsMethod):
+        method.check(config)
+    return method
 
 
 def build_method(name: str, args: Mapping[str, Value] | None = None) -> Method:
@@ -79,10 +79,10 @@ def build_method(name: str, args: Mapping[str, Value] | None = None) -> Method:
 
 def _strengths(arguments: Iterable[Declaration], given: Mapping[str, Value]) -> Iterator[tuple[str, float]]:
     """The coefficients that would be smaller if training diverged, with their values, if these are not 0."""
-    for one in arguments:
-        value = given.get(one.name, one.default)
-        if one.strength and isinstance(value, str | int | float) and float(value):
-            yield one.name, float(value)
+    for argument in arguments:
+        value = given.get(argument.name, argument.default)
+        if argument.strength and isinstance(value, str | int | float) and float(value):
+            yield argument.name, float(value)
 
 
 __all__ = ["METHODS", "MethodInfo", "OwnMethod", "build_method", "method_info", "method_name"]

@@ -36,10 +36,10 @@ class MixedModel(Personal[Companion]):
         logits, _ = f.through(self.mixed(f.own, Params({n: t.detach() for n, t in f.w.tensors.items()})))
         return k.loss_of(logits, f.y)
 
-    def mixed(self, own: Params, w: Params) -> Params:
+    def mixed(self, companion: Params, w: Params) -> Params:
         """α v + (1 − α) w."""
-        alpha = own["alpha"] if "alpha" in own.names else self.alpha
-        return Params({n: alpha * own[n] + (1 - alpha) * t for n, t in w.tensors.items()})
+        alpha = companion["alpha"] if "alpha" in companion.names else self.alpha
+        return Params({n: alpha * companion[n] + (1 - alpha) * t for n, t in w.tensors.items()})
 
     def finish(self, k: Context) -> tuple[Companion, None]:
         return Companion(k.own), None

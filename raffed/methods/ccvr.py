@@ -81,8 +81,8 @@ def moments(k: Context, covariance: Covariance) -> Moments:
             squares += z.T @ z
         else:
             for label in torch.bincount(y).nonzero()[:, 0].tolist():
-                own = z[y == label]
-                squares[label] += own.T @ own
+                of_class = z[y == label]
+                squares[label] += of_class.T @ of_class
     if covariance != "diagonal":
         rows, columns = torch.triu_indices(width, width, device=total.device)
         squares = squares[..., rows, columns]
@@ -180,7 +180,7 @@ class HeadCalibration(ServerRule[CalibratedHead | None]):
         x, y = virtual_features(told, self.virtual, draws)
         biased = "head.bias" in w.names
         bias = w["head.bias"] if biased else torch.zeros(k.spec.num_classes)
-        made = train_head(
+        head = train_head(
             w["head.weight"],
             bias,
             x,
@@ -191,7 +191,7 @@ class HeadCalibration(ServerRule[CalibratedHead | None]):
             draws=draws,
             biased=biased,
         )
-        return CalibratedHead(*made), w
+        return CalibratedHead(*head), w
 
     def statistics(self, b: Params, mean: Params, k: ServerContext) -> Params:
         return b if is_closing(k.round, k.spec) else mean

@@ -131,7 +131,7 @@ class ClassifierRetraining(ServerRule[Federated]):
         y = torch.arange(classes, device=x.device).repeat_interleave(per)
         drawn = [torch.rand(size, generator=draws).to(x) for size in ((classes, width), (classes,))]
         weight, bias = ((2 * uniform - 1) / width**0.5 for uniform in drawn)
-        made = train_head(
+        head = train_head(
             weight,
             bias,
             x,
@@ -141,7 +141,7 @@ class ClassifierRetraining(ServerRule[Federated]):
             batch=RETRAIN_BATCH,
             draws=draws,
         )
-        return RetrainedHead(*made)
+        return RetrainedHead(*head)
 
 
 def gradient_gap(points: Tensor, weight: Tensor, bias: Tensor, goal: Tensor, goal_bias: Tensor) -> Tensor:
@@ -150,8 +150,8 @@ def gradient_gap(points: Tensor, weight: Tensor, bias: Tensor, goal: Tensor, goa
     It ignores the scale of both while the product of their norms is far above EPSILON.
     """
     classes, per, _ = points.shape
-    own = one_hot(torch.arange(classes, device=points.device), classes)[:, None, :]
-    error = (points @ weight.T + bias).softmax(-1) - own.to(points.dtype)  # [C, M, C]
+    labels = one_hot(torch.arange(classes, device=points.device), classes)[:, None, :]
+    error = (points @ weight.T + bias).softmax(-1) - labels.to(points.dtype)  # [C, M, C]
     rows = torch.einsum("cmj,cmd->cjd", error, points) / per
     far = (1 - _cosine(rows, goal)).sum(-1)
     return far + (1 - _cosine(error.mean(1), goal_bias))

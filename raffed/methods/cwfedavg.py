@@ -90,13 +90,13 @@ class ClassWiseMean(ServerRule[Mixtures | None]):
         self, own: Mixtures | None, w: Params, mean: Params, k: ServerContext
     ) -> tuple[Mixtures, Params]:
         sent, clients = k.uploads, k.received["server"].clients
-        shares = torch.stack([shares_of(one) for one in sent])
-        p = torch.tensor(Mean().weights([one.n or 0 for one in sent]), dtype=torch.float64)
+        shares = torch.stack([shares_of(upload) for upload in sent])
+        p = torch.tensor(Mean().weights([upload.n or 0 for upload in sent]), dtype=torch.float64)
         q, everyone, statistics = class_weights(p, shares), k.spec.everyone, None
         if self.part == "all" and len(k.b):
-            statistics = class_models([one.b for one in sent], q, k.b, own.statistics if own else None)
+            statistics = class_models([upload.b for upload in sent], q, k.b, own.statistics if own else None)
         return Mixtures(
-            class_models([self._part(one.w) for one in sent], q, self._part(mean), own.rows if own else None),
+            class_models([self._part(u.w) for u in sent], q, self._part(mean), own.rows if own else None),
             with_rows(own.shares if own else None, everyone, clients, shares.unbind()),
             with_rows(own.known if own else None, everyone, clients, [torch.tensor(True)] * len(sent)),
             statistics,
@@ -133,8 +133,8 @@ def class_models(points: Sequence[Params], q: Tensor, mean: Params, before: Tens
         before: The class models before, or None.
     """
     last = mean.flat.expand(len(q), -1) if before is None else before
-    made = [mixture(points, row.tolist(), mean).flat if row.any() else last[c] for c, row in enumerate(q)]
-    return torch.stack(made)
+    models = [mixture(points, row.tolist(), mean).flat if row.any() else last[c] for c, row in enumerate(q)]
+    return torch.stack(models)
 
 
 @checked

@@ -85,15 +85,15 @@ class AdaptiveAggregation(Opening[Mixing, Mixture]):
     def mixed(self, weights: Params, k: Context[Mixture]) -> State:
         """Return the model that W gives. Where W is 1 it is the download, bit for bit."""
         last = k.mine.last
-        new = {n: torch.lerp(last[n], k.w0[n], one) for n, one in weights.tensors.items()}
+        new = {n: torch.lerp(last[n], k.w0[n], weight) for n, weight in weights.tensors.items()}
         return State(Params({**k.w0.tensors, **new}), k.start.b)
 
     def step(self, carried: Mixing, gradient: Gradient, k: Context[Mixture]) -> Mixing:
         slope, _ = gradient(carried.model, 0)
         weights = Params(
             {
-                n: (one - self.lr * (slope[n] * (k.w0[n] - k.mine.last[n]))).clamp(0.0, 1.0)
-                for n, one in carried.weights.tensors.items()
+                n: (weight - self.lr * (slope[n] * (k.w0[n] - k.mine.last[n]))).clamp(0.0, 1.0)
+                for n, weight in carried.weights.tensors.items()
             }
         )
         return Mixing(weights, self.mixed(weights, k))

@@ -36,9 +36,9 @@ class MixedUploads(ServerRule[Mixtures | None]):
         self, own: Mixtures | None, w: Params, mean: Params, k: ServerContext
     ) -> tuple[Mixtures, Params]:
         sent, clients, everyone = k.uploads, k.received["server"].clients, k.spec.everyone
-        rows = with_rows(own.rows if own else None, everyone, clients, [one.w.flat for one in sent])
+        rows = with_rows(own.rows if own else None, everyone, clients, [upload.w.flat for upload in sent])
         statistics = with_rows(
-            own.statistics if own else None, everyone, clients, [one.b.flat for one in sent]
+            own.statistics if own else None, everyone, clients, [upload.b.flat for upload in sent]
         )
         known = with_rows(own.known if own else None, everyone, clients, [torch.tensor(True)] * len(sent))
         shares = torch.zeros(everyone, everyone, dtype=torch.float64)
@@ -104,10 +104,10 @@ class HeuristicMixing(MixedUploads):
 
 def between(models: Tensor, measure: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
     """Return a symmetric measure [K, K] of all pairs of models [K, P], in float64. Its diagonal is 0."""
-    found = torch.zeros(len(models), len(models), dtype=torch.float64)
+    measured = torch.zeros(len(models), len(models), dtype=torch.float64)
     for i, j in itertools.combinations(range(len(models)), 2):
-        found[i, j] = found[j, i] = measure(models[i].double(), models[j].double())
-    return found
+        measured[i, j] = measured[j, i] = measure(models[i].double(), models[j].double())
+    return measured
 
 
 @checked

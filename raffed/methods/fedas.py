@@ -114,17 +114,17 @@ class FisherMean(ServerRule[None]):
 
     def step(self, own: None, w: Params, mean: Params, k: ServerContext) -> tuple[None, Params]:
         uploads = k.uploads
-        told = [one.slots["message"] for one in uploads]
-        shares = fisher_shares([float(one.trace) for one in told if isinstance(one, Fisher)])
-        found = PointSum()
-        found.add_all([one.w for one in uploads], shares, ["weights by Fisher information"] * len(shares))
-        return None, found.value(mean)
+        told = [upload.slots["message"] for upload in uploads]
+        shares = fisher_shares([float(message.trace) for message in told if isinstance(message, Fisher)])
+        total = PointSum()
+        total.add_all([model.w for model in uploads], shares, ["weights by Fisher information"] * len(shares))
+        return None, total.value(mean)
 
 
 def fisher_shares(traces: list[float]) -> list[float]:
     """Return the traces divided by their sum, or equal shares if all are 0."""
     total = plain_sum(traces)
-    return [one / total for one in traces] if total > 0 else [1.0 / len(traces)] * len(traces)
+    return [trace / total for trace in traces] if total > 0 else [1.0 / len(traces)] * len(traces)
 
 
 @checked

@@ -50,14 +50,14 @@ class AdaptiveWeights(ServerRule[Learned]):
         uploads, who = k.uploads, torch.tensor(k.received["server"].clients)
         everybody = torch.zeros(k.spec.num_clients + len(k.spec.unseen), dtype=torch.float64)
         moved = own.moved if len(own.moved) else everybody
-        shares = torch.tensor([one.n or 0 for one in uploads], dtype=torch.float64) / k.spec.samples
+        shares = torch.tensor([upload.n or 0 for upload in uploads], dtype=torch.float64) / k.spec.samples
         first = shares.log() if self.start == "log" else shares
-        rows = torch.stack([one.w.flat.double() for one in uploads])
+        rows = torch.stack([upload.w.flat.double() for upload in uploads])
         begun = first + moved[who]
         before, after = self.learned(begun, self.distances(rows, w.flat.double(), w.numel()), gram(rows))
         weights = (before if self.mean_with == "before" else after).softmax(0)
-        made = Params.from_flat(w.layout, (weights @ rows).float())
-        return Learned(moved.index_put((who,), after - first)), made
+        mixed = Params.from_flat(w.layout, (weights @ rows).float())
+        return Learned(moved.index_put((who,), after - first)), mixed
 
     def distances(self, rows: Tensor, w: Tensor, count: int) -> Tensor:
         """Return the distance [K] of each upload [K, P] to w^t [P], both of `count` numbers beside zeros."""

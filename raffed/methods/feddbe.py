@@ -106,9 +106,9 @@ class RunningDomainBias(DomainBias):
     gates: ClassVar[tuple[str, ...]] = ("m",)
 
     def companion(self, k: Context) -> Params:
-        own = k.mine.own.tensors if self.translates else {}
+        translation = k.mine.own.tensors if self.translates else {}
         m = torch.zeros(k.spec.feature_dim + 1, device=k.w0.device, dtype=k.w0.dtype)
-        return Params({**own, "m": m})
+        return Params({**translation, "m": m})
 
     def loss(self, f: Forward, k: Context[Companion, ConsensusMean]) -> Tensor:
         m, now = f.own["m"], f.z.mean(0)

@@ -57,7 +57,7 @@ class EnsembleDistillation(ServerRule[None]):
         uploads = k.uploads
         with torch.no_grad():
             z = sum(
-                (k.net(State(one.w, one.b), k.public)[0] for one in uploads[1:]),
+                (k.net(State(upload.w, upload.b), k.public)[0] for upload in uploads[1:]),
                 k.net(_model(uploads[0]), k.public)[0],
             )
         return None, self._distilled(mean, ensemble_target(z / len(uploads), self.tau), k)

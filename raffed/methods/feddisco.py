@@ -32,14 +32,14 @@ class DiscrepancyWeights(Reweighting):
         return discrepancy(class_counts, self.measure).reshape(1)
 
     def weights(self, usual: Sequence[float], reports: Sequence[Tensor]) -> list[float]:
-        d = [float(one) for one in reports]
+        d = [float(report) for report in reports]
         total = plain_sum(d) if self.measure == "kl" else 1.0
         raw = [
-            max(p - self.a * (one / total if total else 0.0) + self.b, 0.0)
-            for p, one in zip(usual, d, strict=True)
+            max(p - self.a * (distance / total if total else 0.0) + self.b, 0.0)
+            for p, distance in zip(usual, d, strict=True)
         ]
         below = plain_sum(raw)
-        return [one / below for one in raw] if below > 0 else list(usual)
+        return [weight / below for weight in raw] if below > 0 else list(usual)
 
 
 def discrepancy(class_counts: Tensor, measure: Measure) -> Tensor:
@@ -50,14 +50,14 @@ def discrepancy(class_counts: Tensor, measure: Measure) -> Tensor:
     """
     shares = class_counts.to(torch.float64) / class_counts.sum()
     classes = len(shares)
-    found: Tensor
+    distance: Tensor
     if measure == "l2":
-        found = (shares - 1.0 / classes).norm()
+        distance = (shares - 1.0 / classes).norm()
     elif measure == "cosine":
-        found = 1.0 - shares.sum() / (shares.norm() * classes**0.5)
+        distance = 1.0 - shares.sum() / (shares.norm() * classes**0.5)
     else:
-        found = torch.special.xlogy(shares, shares * classes).sum()
-    return found
+        distance = torch.special.xlogy(shares, shares * classes).sum()
+    return distance
 
 
 @checked

@@ -65,10 +65,10 @@ class Extrapolation(ServerRule[EarlierModel | None]):
         ratio = told.weighted / (k.count if self.uniform else k.samples)
         floor = self.epsilon * (k.count if self.per_client else 1)
         rate = extrapolation(ratio, squared_distance(mean, w), floor)
-        made = mean if rate == 1.0 else w + (mean - w) * rate
+        moved = mean if rate == 1.0 else w + (mean - w) * rate
         if not self.average:
-            return None, made
-        return EarlierModel(w if k.round else made), made
+            return None, moved
+        return EarlierModel(w if k.round else moved), moved
 
     def evaluation_weights(self, own: EarlierModel | None, w: Params) -> Params:
         return w if own is None else (own.w + w) * 0.5

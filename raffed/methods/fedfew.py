@@ -71,20 +71,20 @@ class FewSteps(LocalSolver[FewDescents, None, None, ClusterModels]):
 
     def server_init(self, w: Params, spec: Spec) -> ClusterModels:
         begun = first_models(w, self.count, 0, spec.run_seed)
-        if any(torch.equal(one.flat, w.flat) for one in begun):
+        if any(torch.equal(model.flat, w.flat) for model in begun):
             raise UsageError(
                 "FedFew: its first models are equal and would stay so, because every tensor of the initial "
                 "model is constant; begin with weights drawn at random, or set models to 1"
             )
-        return ClusterModels({str(j): ClusterModel(one, Params({})) for j, one in enumerate(begun, 1)})
+        return ClusterModels({str(j): ClusterModel(model, Params({})) for j, model in enumerate(begun, 1)})
 
     def begin(self, k: Context[None, ClusterModels]) -> FewDescents:
-        return FewDescents(tuple(Descent.begun(one) for one in downloaded_models(k)))
+        return FewDescents(tuple(Descent.begun(model) for model in downloaded_models(k)))
 
     def step(self, carried: FewDescents, gradient: Gradient, k: Context) -> FewDescents:
-        slopes = [gradient(one.model, 0) for one in carried.models]
+        slopes = [gradient(descent.model, 0) for descent in carried.models]
         pairs = zip(carried.models, slopes, strict=True)
-        return FewDescents(tuple(one.along(slope, b, k) for one, (slope, b) in pairs))
+        return FewDescents(tuple(descent.along(slope, b, k) for descent, (slope, b) in pairs))
 
     def end(self, carried: FewDescents) -> State:
         return carried.models[0].model
@@ -100,16 +100,16 @@ class BestOfFew(Scored):
 
     def finish(self, k: Context) -> tuple[None, FewTrained]:
         models = trained_models(k)
-        sent = {str(j): ClusterModel(one.w.clone(), one.b.clone()) for j, one in enumerate(models) if j}
-        return None, FewTrained(ClusterModels(sent), torch.tensor([mean_loss(k, one) for one in models]))
+        sent = {str(j): ClusterModel(m.w.clone(), m.b.clone()) for j, m in enumerate(models) if j}
+        return None, FewTrained(ClusterModels(sent), torch.tensor([mean_loss(k, model) for model in models]))
 
     def model(self, k: Context) -> State:
-        return min(trained_models(k), key=lambda one: mean_loss(k, one))
+        return min(trained_models(k), key=lambda model: mean_loss(k, model))
 
 
 def trained_models(k: Context) -> list[State]:
     assert isinstance(k.carried, FewDescents)
-    return [one.model for one in k.carried.models]
+    return [descent.model for descent in k.carried.models]
 
 
 class TchebycheffSet(ServerRule[ClusterBank | None]):
@@ -135,7 +135,7 @@ class TchebycheffSet(ServerRule[ClusterBank | None]):
         old, sent, weights = held_models(own, w, self.count, 0, k), k.uploads, self._weights(k)
         new = []
         for number, before in enumerate(old):
-            models = [model_of(one, number) for one in sent]
+            models = [model_of(upload, number) for upload in sent]
             shares = weights[:, number]
             moved = [moved_by(shares, [m.w for m in models], before.w)]
             moved.append(moved_by(shares, [m.b for m in models], before.b))
@@ -143,17 +143,17 @@ class TchebycheffSet(ServerRule[ClusterBank | None]):
         return bank_of(new), new[0].w
 
     def statistics(self, b: Params, mean: Params, k: ServerContext) -> Params:
-        return moved_by(self._weights(k)[:, 0], [one.b for one in k.uploads], b)
+        return moved_by(self._weights(k)[:, 0], [upload.b for upload in k.uploads], b)
 
     def extra_broadcast(self, own: ClusterBank | None) -> dict[str, Wire]:
         return {} if own is None else {"solver": own.models}
 
     def _weights(self, k: ServerContext) -> Tensor:
         sent = k.uploads
-        losses = torch.stack([told_by(one).losses for one in sent]).double()
+        losses = torch.stack([told_by(upload).losses for upload in sent]).double()
         if sent[0].n is not None:  # the code's loss_weight = "samples"
-            losses = losses * torch.tensor([one.n or 0 for one in sent], dtype=torch.float64)[:, None]
-            losses = losses / sum(one.n or 0 for one in sent)
+            losses = losses * torch.tensor([upload.n or 0 for upload in sent], dtype=torch.float64)[:, None]
+            losses = losses / sum(upload.n or 0 for upload in sent)
         return few_weights(losses, self.mu)
 
 

@@ -72,8 +72,8 @@ class FirstOrderMixture(Opening[Judged, LastStart, JudgedModel, ListedModels | N
                     models.append(State(point_of(w, k.start.w), point_of(b, k.start.b)))
                     who.append(number - 1)
         old = k.mine.old
-        distances = [distance(one.w, old.w, self.norm) for one in models]
-        omega = preferences(self.mean_loss(k, old), [self.mean_loss(k, one) for one in models], distances)
+        distances = [distance(m.w, old.w, self.norm) for m in models]
+        omega = preferences(self.mean_loss(k, old), [self.mean_loss(k, m) for m in models], distances)
         told = torch.zeros(k.spec.everyone)
         told[who] = omega.to(told.dtype)
         return Judged(mixed(old, models, omega), told)
@@ -93,14 +93,14 @@ class FirstOrderMixture(Opening[Judged, LastStart, JudgedModel, ListedModels | N
 
 def vector_of(point: Params) -> Tensor:
     """Return all numbers of a point, tensor after tensor [P]."""
-    return torch.cat([torch.zeros(0), *(one.flatten() for one in point.tensors.values())])
+    return torch.cat([torch.zeros(0), *(tensor.flatten() for tensor in point.tensors.values())])
 
 
 def point_of(vector: Tensor, like: Params) -> Params:
     """Return the point of a vector [P], with the names and shapes of `like`."""
-    parts = torch.split(vector, [one.numel() for one in like.tensors.values()])
+    parts = torch.split(vector, [tensor.numel() for tensor in like.tensors.values()])
     pairs = zip(like.tensors.items(), parts, strict=True)
-    return Params({name: part.view(one.shape) for (name, one), part in pairs}).clone()
+    return Params({name: part.view(tensor.shape) for (name, tensor), part in pairs}).clone()
 
 
 def distance(a: Params, b: Params, norm: Norm) -> float:
@@ -127,7 +127,7 @@ def mixed(old: State, models: Sequence[State], omega: Tensor) -> State:
     if not positive.any():
         return old
     shares = (positive / positive.sum()).tolist()
-    first, *others = (one * share for one, share in zip(models, shares, strict=True) if share)
+    first, *others = (model * share for model, share in zip(models, shares, strict=True) if share)
     total: State = sum(others, first)
     return total
 
@@ -165,23 +165,23 @@ class PreferredPeers(ServerRule[Peers | None]):
         return spec.everyone * (w.layout.size + spec.everyone)
 
     def step(self, own: Peers | None, w: Params, mean: Params, k: ServerContext) -> tuple[Peers, Params]:
-        got, everyone = k.received["opening"], k.spec.everyone
-        sent = [one for one in got.each if isinstance(one, JudgedModel)]
+        received, everyone = k.received["opening"], k.spec.everyone
+        sent = [message for message in received.each if isinstance(message, JudgedModel)]
 
         def updated(before: Tensor | None, rows: Sequence[Tensor]) -> Tensor:
-            return with_rows(before, everyone, got.clients, rows)
+            return with_rows(before, everyone, received.clients, rows)
 
         old = own.preference if own else torch.zeros(everyone, everyone, dtype=torch.float64)
-        omega = [one.omega.double() for one in sent]
+        omega = [message.omega.double() for message in sent]
         if self.scaled:
-            omega = [one / scale(float(one.sum())) for one in omega]
-        preference = updated(old, [old[i] + one for i, one in zip(got.clients, omega, strict=True)])
+            omega = [row / scale(float(row.sum())) for row in omega]
+        preference = updated(old, [old[i] + row for i, row in zip(received.clients, omega, strict=True)])
         known = updated(own.known if own else None, [torch.tensor(True)] * len(sent))
-        rows = updated(own.rows if own else None, [vector_of(one.w) for one in sent])
-        statistics = updated(own.statistics if own else None, [vector_of(one.b) for one in sent])
+        rows = updated(own.rows if own else None, [vector_of(message.w) for message in sent])
+        statistics = updated(own.statistics if own else None, [vector_of(message.b) for message in sent])
         chance = max(0.0, self.explore - self.decay * k.round)
         streams = [seeds.generator(k.run_seed, "peers", k.round, i) for i in range(everyone)]
-        chosen = [peers(preference[i], known, i, self.count, chance, one) for i, one in enumerate(streams)]
+        chosen = [peers(preference[i], known, i, self.count, chance, rng) for i, rng in enumerate(streams)]
         return Peers(rows, statistics, torch.stack(chosen), known, preference), mean
 
 
@@ -205,12 +205,12 @@ def peers(
     """
     others = [i for i in known.nonzero().flatten().tolist() if i != client]
     first, second = (torch.randperm(len(others), generator=stream).tolist() for _ in range(2))
-    best = sorted((others[i] for i in first), key=lambda one: -float(preference[one]))
-    drawn, found = [others[i] for i in second], list[int]()
+    best = sorted((others[i] for i in first), key=lambda peer: -float(preference[peer]))
+    drawn, chosen = [others[i] for i in second], list[int]()
     explored = torch.rand(count, generator=stream) < chance
     for random in explored.tolist()[: len(others)]:
-        found.append(next(one for one in (drawn if random else best) if one not in found))
-    return torch.tensor([*found, *[-1] * (count - len(found))], dtype=torch.int64)
+        chosen.append(next(peer for peer in (drawn if random else best) if peer not in chosen))
+    return torch.tensor([*chosen, *[-1] * (count - len(chosen))], dtype=torch.int64)
 
 
 @checked

@@ -90,7 +90,7 @@ class CalibratedDistillation(ServerRule[Calibration]):
         assert k.public is not None
         (x, y), public = k.labelled, k.public
         draws = seeds.generator(k.run_seed, "server", k.round)
-        models = [State(one.w, one.b) for one in k.uploads]
+        models = [State(upload.w, upload.b) for upload in k.uploads]
         on_a, on_u = seen(models, x, k), seen(models, public, k)
 
         def supervised(live: Params) -> Tensor:
@@ -136,11 +136,11 @@ def shares(gates: Params, logits: Tensor) -> Tensor:
     return e / e.sum(0)
 
 
-def teacher(gates: Params, of: Seen, own: Tensor) -> Tensor:
-    """z_T = γ (s ⊙ Σ_k ω_k z_k + b) + (1 − γ) z_g [n, C], γ = sigmoid(u · f̄ + c); own: z_g [n, C]."""
+def teacher(gates: Params, of: Seen, z_g: Tensor) -> Tensor:
+    """z_T = γ (s ⊙ Σ_k ω_k z_k + b) + (1 − γ) z_g [n, C], γ = sigmoid(u · f̄ + c); z_g: [n, C]."""
     mixed = gates["s"] * (shares(gates, of.logits)[..., None] * of.logits).sum(0) + gates["b"]
     gamma = torch.sigmoid(of.features @ gates["u"] + gates["c"])[:, None]
-    return gamma * mixed + (1 - gamma) * own
+    return gamma * mixed + (1 - gamma) * z_g
 
 
 def distillation(student: Tensor, target: Tensor) -> Tensor:
@@ -158,16 +158,16 @@ def seen(models: Sequence[State], x: Tensor, k: ServerContext) -> Seen:
 
 
 def adam(
-    start: Params, own: AdamMemory, loss: Callable[[Params], Tensor], steps: int, lr: float, decay: float
+    start: Params, memory: AdamMemory, loss: Callable[[Params], Tensor], steps: int, lr: float, decay: float
 ) -> tuple[Params, AdamMemory]:
     """`steps` of torch's Adam from `start`, going on with an optimiser's memory of other rounds."""
     live = {name: t.detach().clone().requires_grad_() for name, t in start.tensors.items()}
     rule = torch.optim.Adam(list(live.values()), lr=lr, weight_decay=decay, fused=True)
     for name, p in live.items():
         rule.state[p] = {
-            "step": own.steps.to(torch.float32, copy=True),
-            "exp_avg": own.first[name].to(p.dtype, copy=True),
-            "exp_avg_sq": own.second[name].to(p.dtype, copy=True),
+            "step": memory.steps.to(torch.float32, copy=True),
+            "exp_avg": memory.first[name].to(p.dtype, copy=True),
+            "exp_avg_sq": memory.second[name].to(p.dtype, copy=True),
         }
     for _ in range(steps):
         for p, g in zip(
@@ -178,7 +178,7 @@ def adam(
     first, second = (
         Params({n: rule.state[p][key] for n, p in live.items()}).clone() for key in ("exp_avg", "exp_avg_sq")
     )
-    return Params(live).clone(), AdamMemory(own.steps + steps, first, second)
+    return Params(live).clone(), AdamMemory(memory.steps + steps, first, second)
 
 
 def _logits(w: Params, x: Tensor, k: ServerContext) -> Tensor:

@@ -52,10 +52,10 @@ class LocalHead(Personal[Companion]):
         return Companion(k.own), None
 
     def model(self, k: Context[Companion]) -> State:
-        own = k.mine.own
-        lengths = own["head.weight"].norm(dim=1, keepdim=True)
-        both = {name: k.w[name] + own[name] for name in own.names}
-        both["head.weight"] = k.w["head.weight"] * lengths + own["head.weight"]
+        head = k.mine.own
+        lengths = head["head.weight"].norm(dim=1, keepdim=True)
+        both = {name: k.w[name] + head[name] for name in head.names}
+        both["head.weight"] = k.w["head.weight"] * lengths + head["head.weight"]
         return State(Params({**k.w.tensors, **both}).clone(), k.state.b)
 
     def predict(self, x: Tensor, k: Context[Companion]) -> Tensor:

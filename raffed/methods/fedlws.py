@@ -32,17 +32,17 @@ class LayerwiseShrinking(ServerRule[None]):
     each: ClassVar[bool] = True
 
     def step(self, own: None, w: Params, mean: Params, k: ServerContext) -> tuple[None, Params]:
-        uploads = [one.w for one in k.uploads]
-        made: dict[str, torch.Tensor] = {}
+        uploads = [upload.w for upload in k.uploads]
+        shrunk: dict[str, torch.Tensor] = {}
         for names in layers_of(w.names, self.layers):
-            factor = self.factor(flat(w, names), flat(mean, names), [flat(one, names) for one in uploads])
-            made |= {name: mean[name] * factor for name in names}
-        return None, Params({name: made[name] for name in w.names}).clone()
+            factor = self.factor(flat(w, names), flat(mean, names), [flat(sent, names) for sent in uploads])
+            shrunk |= {name: mean[name] * factor for name in names}
+        return None, Params({name: shrunk[name] for name in w.names}).clone()
 
     def factor(self, w: torch.Tensor, mean: torch.Tensor, uploads: list[torch.Tensor]) -> float:
         """Return γ of a layer from w^t [n], ŵ [n] and the uploads [n] in float64."""
         centre = sum(uploads[1:], uploads[0]) / len(uploads)
-        apart = torch.stack([(one - centre).norm() for one in uploads])
+        apart = torch.stack([(upload - centre).norm() for upload in uploads])
         spread = apart.square().mean().sqrt() if self.spread == "rms" else apart.mean()
         tau = (self.beta * spread).clamp(self.low, self.high)
         length = w.norm()
@@ -62,13 +62,13 @@ def layers_of(names: tuple[str, ...], rule: str) -> list[list[str]]:
         rule: "module" for the parameters of one module, or "code" for all up to the next name with "bias" in
             it, as in the authors' code. What follows the last one is a layer there too.
     """
-    found: dict[str, list[str]] = {}
+    layers: dict[str, list[str]] = {}
     closed = 0
     for name in names:
         key = name.rpartition(".")[0] if rule == "module" else str(closed)
-        found.setdefault(key, []).append(name)
+        layers.setdefault(key, []).append(name)
         closed += "bias" in name
-    return list(found.values())
+    return list(layers.values())
 
 
 @checked

@@ -93,12 +93,12 @@ class InterClass(Term[None, ClassSums, Prototypes]):
         return (torch.rand(batch, generator=generator).argsort().argsort() < self.lite).float()
 
     def loss(self, f: Forward, k: Context[None, Prototypes]) -> Tensor:
-        own = k.class_counts > 0 if self.negatives == "local" else torch.ones_like(k.server.known)
+        allowed = k.class_counts > 0 if self.negatives == "local" else torch.ones_like(k.server.known)
         kept = torch.ones_like(f.y, dtype=f.z.dtype) if k.drawn is None else k.drawn.to(f.z)
         z, g = f.z, k.server.mean
         if self.space == "l2":
             z, g = F.normalize(z, dim=-1), F.normalize(g, dim=-1)
-        return self.mu * inter_class(z, f.y, g, k.server.known, own, kept, self.mode)
+        return self.mu * inter_class(z, f.y, g, k.server.known, allowed, kept, self.mode)
 
     def finish(self, k: Context) -> tuple[None, ClassSums | None]:
         if self.source == "one_hot" or not k.chosen(self.share, "sharers"):
@@ -110,15 +110,15 @@ class InterClass(Term[None, ClassSums, Prototypes]):
 
 
 def inter_class(
-    z: Tensor, y: Tensor, g: Tensor, known: Tensor, own: Tensor, kept: Tensor, mode: str = "margin"
+    z: Tensor, y: Tensor, g: Tensor, known: Tensor, allowed: Tensor, kept: Tensor, mode: str = "margin"
 ) -> Tensor:
-    """ℓ_inter [] of z [B, D], y [B], prototypes g [C, D], known [C], own [C] (classes admitted), kept [B] in
-    {0, 1}.
+    """ℓ_inter [] of z [B, D], y [B], prototypes g [C, D], known [C], allowed [C] (classes admitted), kept [B]
+    in {0, 1}.
 
     Samples of classes without prototype are dropped; without a negative the loss is 0; prototypes get no
     gradient.
     """
-    admitted = (known & own).to(z.dtype)
+    admitted = (known & allowed).to(z.dtype)
     label = one_hot(y, g.shape[0]).to(z.dtype)  # [B, C]
     gap = distance(z, g)
     near = (gap * label).sum(1)  # ‖z − g_y‖

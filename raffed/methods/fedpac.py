@@ -59,10 +59,10 @@ class CombinedHeads(ServerRule[Mixtures | None]):
         self, own: Mixtures | None, w: Params, mean: Params, k: ServerContext
     ) -> tuple[Mixtures, Params]:
         sent, clients, everyone = k.uploads, k.received["server"].clients, k.spec.everyone
-        told = [one.slots["message"] for one in sent]
-        variance = torch.stack([one.variance for one in told if isinstance(one, HeadStatistics)])
-        means = torch.stack([one.means.flatten() for one in told if isinstance(one, HeadStatistics)])
-        heads = [head_of(one.w) for one in sent]
+        told = [upload.slots["message"] for upload in sent]
+        variance = torch.stack([report.variance for report in told if isinstance(report, HeadStatistics)])
+        means = torch.stack([report.means.flatten() for report in told if isinstance(report, HeadStatistics)])
+        heads = [head_of(upload.w) for upload in sent]
         alpha = head_shares(variance.double(), means.double(), self.floor)
         combined = [mixture(heads, row.tolist(), heads[0]).flat for row in alpha]
         rows = with_rows(own.rows if own else None, everyone, clients, combined)
@@ -84,13 +84,13 @@ def head_shares(variance: Tensor, means: Tensor, floor: float) -> Tensor:
         means: h of every client [K, C · D], float64.
         floor: Shares below it become 0, and the others are divided by their sum.
     """
-    found = []
+    shares = []
     for h in means:
         gap = h - means
         alpha = simplex_minimum(torch.diag(variance) + gap @ gap.T)
         alpha = torch.where(alpha < floor, 0.0, alpha)
-        found.append(alpha / alpha.sum())
-    return torch.stack(found)
+        shares.append(alpha / alpha.sum())
+    return torch.stack(shares)
 
 
 def simplex_minimum(a: Tensor) -> Tensor:

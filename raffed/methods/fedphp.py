@@ -71,12 +71,12 @@ class Inheritance(Personal[Heirloom]):
         ce = k.ce(f)
         return torch.where(k.mine.times > 0, (1 - self.lam) * ce + self.lam * self.teach(f, k), ce)
 
-    def inherit(self, own: State, k: Context[Heirloom]) -> Heirloom:
+    def inherit(self, trained: State, k: Context[Heirloom]) -> Heirloom:
         """Eq. 10, then BatchNorm statistics re-estimated on the client's data  (docs/papers/map.md §3.3)."""
         times = k.mine.times
         mu = (self.mu * times.to(torch.float64) / k.spec.expected_visits).clamp(0.0, 0.9).to(torch.float32)
-        mixed = mu * k.mine.model + (1 - mu) * own
-        return Heirloom(k.reestimate(mixed.where(times > 0, own).clone()), times + 1)
+        mixed = mu * k.mine.model + (1 - mu) * trained
+        return Heirloom(k.reestimate(mixed.where(times > 0, trained).clone()), times + 1)
 
     def model(self, k: Context[Heirloom]) -> State:
         return k.mine.model

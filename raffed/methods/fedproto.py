@@ -107,8 +107,8 @@ def prototype_pull(z: Tensor, y: Tensor, g: Tensor, known: Tensor) -> Tensor:
     """
     label = one_hot(y, g.shape[0]).to(z.dtype)
     anchor = label @ known.to(z.dtype)  # [B]
-    own = label @ g.masked_fill(~known[:, None], 0.0).to(z.dtype)
-    return (anchor * (z - own).square().mean(-1)).sum() / anchor.sum().clamp(min=1)
+    target = label @ g.masked_fill(~known[:, None], 0.0).to(z.dtype)
+    return (anchor * (z - target).square().mean(-1)).sum() / anchor.sum().clamp(min=1)
 
 
 def class_pull(z: Tensor, y: Tensor, g: Tensor, known: Tensor) -> Tensor:

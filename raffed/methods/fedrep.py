@@ -39,7 +39,7 @@ def alternating(head_epochs: float, body_epochs: float, private: str = "head") -
     if not head_epochs and not body_epochs:
         raise UsageError("head_epochs = 0 and body_epochs = 0: nothing would be trained")
     head, body = Pass(PRIVATE[private][0], head_epochs), Pass(PRIVATE[private][1], body_epochs)
-    return tuple(one for one in (head, body) if one.epochs)
+    return tuple(pass_ for pass_ in (head, body) if pass_.epochs)
 
 
 @checked

@@ -50,8 +50,8 @@ class PersonalHead(Personal[Companion]):
 
     def model(self, k: Context[Companion]) -> State:
         scale = 0.5 if self.joint else 1.0
-        own = k.mine.own
-        both = {n: (k.w[n] + own[n]) * scale for n in own.names}
+        head = k.mine.own
+        both = {n: (k.w[n] + head[n]) * scale for n in head.names}
         return State(Params({**k.w.tensors, **both}).clone(), k.state.b)
 
 

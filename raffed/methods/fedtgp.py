@@ -82,9 +82,9 @@ class PrototypeTraining(ServerRule[PrototypeGenerator | None]):
     def step(
         self, own: PrototypeGenerator | None, w: Params, mean: Params, k: ServerContext
     ) -> tuple[PrototypeGenerator, Params]:
-        sent = [one for one in k.received["personal"].each if isinstance(one, OwnPrototypes)]
-        held = torch.stack([one.held for one in sent])
-        q, y = torch.stack([one.mean for one in sent])[held], held.nonzero()[:, 1]
+        sent = [message for message in k.received["personal"].each if isinstance(message, OwnPrototypes)]
+        held = torch.stack([message.held for message in sent])
+        q, y = torch.stack([message.mean for message in sent])[held], held.nonzero()[:, 1]
         fresh = seeds.generator(k.run_seed, "server", 0, 0, 1)
         net = own.net if own else new_generator(k.spec, fresh).to(q.device)
         delta = margin_of(q, y, k.spec.num_classes, self.margin)

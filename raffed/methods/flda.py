@@ -65,10 +65,10 @@ class MixedExperts(Personal[Companion]):
         return k.state
 
     def predict(self, x: Tensor, k: Context[Companion]) -> Tensor:
-        own = k.mine.own
+        companion = k.mine.own
         shared, z = k.net(k.state, x)
-        expert = k.reestimate(State(_expert(own).clone(), k.state.b))
-        return mixture(shared, k.net(expert, x)[0], z, own)
+        expert = k.reestimate(State(_expert(companion).clone(), k.state.b))
+        return mixture(shared, k.net(expert, x)[0], z, companion)
 
 
 def fresh(initial: Params, run_seed: int) -> Params:
@@ -94,8 +94,8 @@ def drawn_gate(d: int, run_seed: int) -> Tensor:
     return torch.rand(d + 1, generator=stream).mul_(2).sub_(1).div_(d**0.5)
 
 
-def _expert(own: Params) -> Params:
-    return Params({name: t for name, t in own.tensors.items() if name not in GATE})
+def _expert(companion: Params) -> Params:
+    return Params({name: t for name, t in companion.tensors.items() if name not in GATE})
 
 
 def mixture(shared: Tensor, private: Tensor, z: Tensor, gate: Params) -> Tensor:

@@ -68,13 +68,13 @@ class Relations(Personal[Remembered, ClassSums, Prototypes]):
         return sum(self.loss_parts(f, k).values(), torch.zeros((), device=f.z.device))
 
     def loss_parts(self, f: Forward, k: Context[Remembered, Prototypes]) -> dict[str, Tensor]:
-        found = {}
+        losses = {}
         if self.lam and self.lp != "none":
-            found["local_relation"] = self.lam * self._local(f, k)
+            losses["local_relation"] = self.lam * self._local(f, k)
         if self.lam < 1 and self.gp != "none":
             relation = global_relation(f.z, f.y, k.server.mean, k.server.known, self.gp)
-            found["global_relation"] = (1 - self.lam) * relation
-        return found
+            losses["global_relation"] = (1 - self.lam) * relation
+        return losses
 
     def _local(self, f: Forward, k: Context[Remembered, Prototypes]) -> Tensor:
         old = k.mine.mean.masked_fill(~k.mine.known[:, None], 0.0)
@@ -98,8 +98,8 @@ class Relations(Personal[Remembered, ClassSums, Prototypes]):
 
     def predict(self, x: Tensor, k: Context[Remembered, Prototypes]) -> Tensor:
         logits, z = k.net(k.state, x)
-        theirs = k.server.known if self.candidates == "all" else k.server.known & k.mine.known
-        by_global = torch.where(theirs.any(), nearest(z, k.server.mean, theirs), logits)
+        known = k.server.known if self.candidates == "all" else k.server.known & k.mine.known
+        by_global = torch.where(known.any(), nearest(z, k.server.mean, known), logits)
         if self.inference == "gp":
             return by_global
         return torch.where(k.mine.known.any(), nearest(z, k.mine.mean, k.mine.known), by_global)
@@ -128,7 +128,7 @@ class RoundStart(ServerRule[Snapshot]):
 
     def step(self, own: Snapshot, w: Params, mean: Params, k: ServerContext) -> tuple[Snapshot, Params]:
         empty = Prototypes.empty(k.spec.num_classes, k.spec.feature_dim)
-        now, before = (one if one.known.numel() else empty for one in (own.now, own.before))
+        now, before = (memory if memory.known.numel() else empty for memory in (own.now, own.before))
         now = _told(now, k.received.get("personal", Received(0)), self.beta)
         return Snapshot(now, before if (k.round + 1) % k.spec.rounds_per_cycle else now), mean
 
@@ -162,8 +162,8 @@ def local_relation(z: Tensor, y: Tensor, old: Tensor, known: Tensor, form: str, 
     target, anchor = label @ old.to(z.dtype), label @ known.to(z.dtype)
     if form == "feature_softmax_class":
         count = label.sum(0)
-        own = label.T @ z / count.clamp(min=1)[:, None]
-        return (_kl(old.to(z.dtype), own, temperature) * count * known).sum() / len(y)
+        means = label.T @ z / count.clamp(min=1)[:, None]
+        return (_kl(old.to(z.dtype), means, temperature) * count * known).sum() / len(y)
     if form == "mse":
         each = (z - target).square().mean(-1)
     elif form == "l1":
@@ -240,19 +240,19 @@ def gldp(
     passes = alternating(head_epochs, body_epochs)
     part: Part = "head"
     alone = lp != "logits" or not lam  # no term but that one has a gradient in the head
-    made = tuple(
+    adapted = tuple(
         Pass(
-            one.part,
-            one.epochs,
-            cross_entropy_only=alone and one.part == part,
-            keep_singleton_batch=one.part == part,
+            pass_.part,
+            pass_.epochs,
+            cross_entropy_only=alone and pass_.part == part,
+            keep_singleton_batch=pass_.part == part,
         )
-        for one in passes
+        for pass_ in passes
     )
     return Method(
         "GLDP",
         split=ParameterSplit(personal=part),
-        passes=made if order == "head_first" else made[::-1],
+        passes=adapted if order == "head_first" else adapted[::-1],
         personal=Relations(lam, beta, lp, gp, temperature, inference, candidates, proto_snapshot),
         mean=Mean(by="clients"),
         server=RoundStart(beta) if proto_snapshot else Assign(),

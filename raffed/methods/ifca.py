@@ -56,7 +56,7 @@ def of_part(w: Params, part: Part) -> Params:
 def first_models(w: Params, clusters: int, redraw: int, run_seed: int) -> list[Params]:
     """Return the first models of the clusters 1, 2, … of the part w of the first model of cluster 0."""
     draws = (seeds.generator(run_seed, "models", redraw, number) for number in range(1, clusters))
-    return [redrawn(w, one) for one in draws]
+    return [redrawn(w, generator) for generator in draws]
 
 
 class SmallestLoss(Opening[ClusterChoice, None, None, ClusterModels]):
@@ -76,12 +76,12 @@ class SmallestLoss(Opening[ClusterChoice, None, None, ClusterModels]):
     redraw: int
 
     def server_init(self, w: Params, spec: Spec) -> ClusterModels:
-        made = first_models(of_part(w, self.part), self.clusters, self.redraw, spec.run_seed)
-        return ClusterModels({str(j): ClusterModel(one, NOTHING) for j, one in enumerate(made, 1)})
+        models = first_models(of_part(w, self.part), self.clusters, self.redraw, spec.run_seed)
+        return ClusterModels({str(j): ClusterModel(model, NOTHING) for j, model in enumerate(models, 1)})
 
     def begin(self, k: Context[None, ClusterModels]) -> ClusterChoice:
         models = downloaded_models(k)
-        losses = [mean_loss(k, one) for one in models]
+        losses = [mean_loss(k, model) for model in models]
         best = losses.index(min(losses))
         return ClusterChoice(models[best], best)
 
@@ -99,7 +99,7 @@ def downloaded_models(k: Context[None, ClusterModels]) -> list[State]:
     names = k.start.w.names
     return [
         k.start,
-        *(State(k.start.w.joined(one.w, names), one.b if len(one.b) else k.start.b) for one in others),
+        *(State(k.start.w.joined(m.w, names), m.b if len(m.b) else k.start.b) for m in others),
     ]
 
 
@@ -148,28 +148,28 @@ class ClusterMeans(ServerRule[ClusterBank | None]):
 
 
 def held_models(
-    own: ClusterBank | None, w: Params, clusters: int, redraw: int, k: ServerContext
+    bank: ClusterBank | None, w: Params, clusters: int, redraw: int, k: ServerContext
 ) -> list[ClusterModel]:
     """Return the models of all clusters before the step of a server's rule.
 
     Args:
-        own: The rule's memory, or None in the first round.
+        bank: The rule's memory, or None in the first round.
         w: The weights of cluster 0, or the part of them of which there are several.
         clusters: K.
         redraw: Which first models are drawn.
         k: What the server knows.
     """
-    if own is None:
+    if bank is None:
         begun = first_models(w, clusters, redraw, k.run_seed)
-        others = [ClusterModel(one, k.sent_b) for one in begun]
+        others = [ClusterModel(model, k.sent_b) for model in begun]
     else:
-        others = [own.models.models[str(j)] for j in range(1, clusters)]
+        others = [bank.models.models[str(j)] for j in range(1, clusters)]
     return [ClusterModel(w, k.sent_b), *others]
 
 
 def bank_of(models: Sequence[ClusterModel]) -> ClusterBank:
     """Return the memory of the models of all clusters. That of cluster 0 is the server's own."""
-    return ClusterBank(ClusterModels({str(j): one for j, one in enumerate(models) if j}))
+    return ClusterBank(ClusterModels({str(j): model for j, model in enumerate(models) if j}))
 
 
 @checked

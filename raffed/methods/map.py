@@ -84,8 +84,8 @@ def map_(
     Source:
         Li et al., TKDE 2024 (arXiv 2404.09232). Row MAP of Tables I, II and III.
     """
-    own = InheritedModel(lam, mu, transfer, kd_student_tau, kd_tau_sq, share, lr_scale, least)
-    return Method("MAP", head=restricted(alpha, mode, n_min), personal=own)
+    inherited = InheritedModel(lam, mu, transfer, kd_student_tau, kd_tau_sq, share, lr_scale, least)
+    return Method("MAP", head=restricted(alpha, mode, n_min), personal=inherited)
 
 
 @checked
@@ -139,5 +139,5 @@ def scamap(
     paper: at a client's first visit an untrained private model teaches already. Here, as in the paper, no
     model teaches then (docs/papers/map.md §3.5).
     """
-    own = InheritedModel(lam, mu, transfer, kd_student_tau, kd_tau_sq, share, lr_scale, least)
-    return replace(scars(alpha, server_lr, mode, n_min, preset), name="ScaMAP", personal=own)
+    inherited = InheritedModel(lam, mu, transfer, kd_student_tau, kd_tau_sq, share, lr_scale, least)
+    return replace(scars(alpha, server_lr, mode, n_min, preset), name="ScaMAP", personal=inherited)

@@ -91,8 +91,8 @@ def centre_contrast(
     z, z_con [B, D], y [B], centres [C, D], known [C] bool. Centres and z_con get no gradient.
     """
     label = one_hot(y, centres.shape[0]).to(z.dtype)
-    own = label @ F.normalize(centres.masked_fill(~known[:, None], 0.0), dim=-1).to(z.dtype)
-    away = F.normalize(z_con, dim=-1) - own
+    centre = label @ F.normalize(centres.masked_fill(~known[:, None], 0.0), dim=-1).to(z.dtype)
+    away = F.normalize(z_con, dim=-1) - centre
     each = F.softplus((F.normalize(z, dim=-1) * away).sum(-1) / tau)
     anchor = label @ known.to(z.dtype)
     return torch.where(anchor > 0, each, 0.0).sum() / anchor.sum().clamp(min=1)
@@ -138,5 +138,5 @@ def mpfedcon(
         "MpFedcon",
         terms=(CONTRASTS[negative](mu, tau, centre_weight),) if mu else (),
         split=ParameterSplit(personal="top"),
-        passes=tuple(one for one in passes if one.epochs),
+        passes=tuple(pass_ for pass_ in passes if pass_.epochs),
     )

@@ -112,14 +112,14 @@ class OwnMethod:
                 called, since the name may come from a file that a stranger wrote.
         """
         if not self._kept:
-            found = load(self.reference)
-            if not isinstance(found, types.FunctionType) or not _makes_methods(found):
-                kind = "function" if inspect.isroutine(found) else type(found).__name__
+            factory = load(self.reference)
+            if not isinstance(factory, types.FunctionType) or not _makes_methods(factory):
+                kind = "function" if inspect.isroutine(factory) else type(factory).__name__
                 raise UsageError(
                     f"method {self.name!r} is a {kind} that is not known to make a method; it must "
                     f"be a function marked with @raffed.method, or one annotated with `-> Method`"
                 )
-            self._kept.append(found)
+            self._kept.append(factory)
         return self._kept[0]
 
     def check_found(self) -> None:
@@ -129,8 +129,8 @@ class OwnMethod:
     @property
     def mark(self) -> Mark:
         """What the decorator says; empty without one."""
-        found: Mark = getattr(self.load(), _MARK, Mark())
-        return found
+        mark: Mark = getattr(self.load(), _MARK, Mark())
+        return mark
 
     @property
     def title(self) -> str:
@@ -171,13 +171,13 @@ class OwnMethod:
         factory = self.load()
         _check_complete(self.name, factory, given)
         with user_errors(self.reference):
-            made = factory(**given)
-        if not isinstance(made, Method):
+            built = factory(**given)
+        if not isinstance(built, Method):
             raise UsageError(
-                f"method {self.name!r} returned a {type(made).__name__}; it must return a raffed.Method, "
+                f"method {self.name!r} returned a {type(built).__name__}; it must return a raffed.Method, "
                 f"as in `return Method({self.title!r}, terms=(MyTerm(),))`"
             )
-        return made
+        return built
 
 
 def _check_defaults(function: Callable[P, M]) -> None:
@@ -193,13 +193,13 @@ def _check_defaults(function: Callable[P, M]) -> None:
             raise UsageError(f"{place_of(function)}: {error}") from None
 
 
-def _makes_methods(found: types.FunctionType) -> bool:
+def _makes_methods(factory: types.FunctionType) -> bool:
     """Return whether a function may be called as a factory: it is marked, annotated, or the user's own."""
-    return hasattr(found, _MARK) or may_be_called(found, "Method")
+    return hasattr(factory, _MARK) or may_be_called(factory, "Method")
 
 
 def _check_complete(name: str, factory: Factory, given: Mapping[str, Value]) -> None:
     by_position = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    for one in inspect.signature(factory).parameters.values():
-        if one.default is inspect.Parameter.empty and one.name not in given and one.kind not in by_position:
-            raise UsageError(f"method {name!r} needs its argument {one.name}: give --set {one.name}=VALUE")
+    for arg in inspect.signature(factory).parameters.values():
+        if arg.default is inspect.Parameter.empty and arg.name not in given and arg.kind not in by_position:
+            raise UsageError(f"method {name!r} needs its argument {arg.name}: give --set {arg.name}=VALUE")

@@ -120,7 +120,7 @@ def cross_validated(
         held = enough & (turn % FOLDS == fold)
         rest = enough & ~held
         folds.append((fitted(z[rest], y[rest], classes, ridge), z[held], y[held]))
-    tried = list(product(GRID, GRID)) if separate else [(one, one) for one in GRID]
+    tried = list(product(GRID, GRID)) if separate else [(beta, beta) for beta in GRID]
 
     def loss(betas: tuple[float, float]) -> float:
         total = 0.0
@@ -221,7 +221,7 @@ class LocalDiscriminant(Personal[None, GaussianSums, Gaussians]):
     def mixed(self, k: Context[None, Gaussians]) -> Fit:
         """Return the interpolation of local and global statistics."""
         rows = list(k.features(k.state))
-        z, y = torch.cat([one for one, _ in rows]).double(), torch.cat([one for _, one in rows])
+        z, y = torch.cat([z for z, _ in rows]).double(), torch.cat([y for _, y in rows])
         local, shared = fitted(z, y, k.spec.num_classes, self.ridge), k.server.fit()
         if not bool(shared.known.any()) or self.beta == "local":
             betas = (1.0, 1.0)
@@ -233,8 +233,8 @@ class LocalDiscriminant(Personal[None, GaussianSums, Gaussians]):
         return interpolated(local, shared, *betas)
 
     def finish(self, k: Context[None, Gaussians]) -> tuple[None, GaussianSums]:
-        made, n = self.mixed(k), k.class_counts.sum()
-        sums = (made.mean * n).float(), n * made.known.to(n.dtype), (packed(made.covariance) * n).float()
+        fit, n = self.mixed(k), k.class_counts.sum()
+        sums = (fit.mean * n).float(), n * fit.known.to(n.dtype), (packed(fit.covariance) * n).float()
         return None, GaussianSums(*sums, n)
 
     def server_step(self, s: Gaussians, got: Received[GaussianSums], spec: Spec) -> Gaussians:

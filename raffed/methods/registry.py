@@ -51,8 +51,8 @@ class MethodInfo:
         object.__setattr__(self, "factory", self.factory or self.name)
 
     def load(self) -> Factory:
-        found: Factory = getattr(importlib.import_module(f"raffed.methods.{self.module}"), self.factory)
-        return found
+        factory: Factory = getattr(importlib.import_module(f"raffed.methods.{self.module}"), self.factory)
+        return factory
 
     @property
     def package(self) -> str:
@@ -77,8 +77,8 @@ class MethodInfo:
 
 
 METHODS: dict[str, MethodInfo] = {
-    one.name: one
-    for one in (
+    info.name: info
+    for info in (
         MethodInfo("apfl", "APFL", "Deng et al. 2020", "a private model mixed with the shared one"),
         MethodInfo("ccvr", "CCVR", "Luo et al. 2021", "the head retrained on virtual features at the end"),
         MethodInfo(
