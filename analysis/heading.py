@@ -75,12 +75,12 @@ def _verdicts(runs: Runs, members: Sequence[Group]) -> list[str]:
     baseline = baseline_of(runs, members)
     if len(members) < 2 or baseline is None:
         return ["FedAvg was not run, so no method is tested against a baseline."] if len(members) > 1 else []
-    found = {name: differences_to(runs, members, one, baseline.label) for one, name in TESTED.items()}
-    lines = [_verdict(name, rows, baseline.label) for name, rows in found.items() if rows]
-    unlike = [one.label for one in members if differences(runs, one, baseline)]
+    tests = {name: differences_to(runs, members, metric, baseline.label) for metric, name in TESTED.items()}
+    lines = [_verdict(name, rows, baseline.label) for name, rows in tests.items() if rows]
+    unlike = [group.label for group in members if differences(runs, group, baseline)]
     if unlike:
         lines.append(f"Not comparable with {baseline.label}: {listed(unlike, 'rows')}.")
-    seeds = max((row.difference.seeds for rows in found.values() for row in rows), default=1)
+    seeds = max((row.difference.seeds for rows in tests.values() for row in rows), default=1)
     least = 2 / 2**seeds
     if seeds < LEAST_SEEDS and len(unlike) < len(members) - 1:
         few = "one seed is" if seeds == 1 else "two seeds are"
@@ -127,12 +127,12 @@ def title(runs: Runs, items: Sequence[Reproduction] = ()) -> str:
 
 def _methods(runs: Runs) -> str:
     titles = method_titles(runs)
-    found = dict.fromkeys(str(method) for method in runs.runs["method"])
-    return listed([titles.get(method, method) or "an unknown method" for method in found], "methods")
+    methods = dict.fromkeys(str(method) for method in runs.runs["method"])
+    return listed([titles.get(method, method) or "an unknown method" for method in methods], "methods")
 
 
-def _tasks(found: Sequence[Group]) -> str:
-    tasks = dict.fromkeys(group.task for group in found)
+def _tasks(members: Sequence[Group]) -> str:
+    tasks = dict.fromkeys(group.task for group in members)
     texts = [f"{data or 'unknown data'} · {partition or 'unknown partition'}" for data, partition in tasks]
     return listed(texts, "tasks")
 
@@ -147,8 +147,8 @@ def listed(names: Sequence[str], what: str, between: str = ", ") -> str:
 
 def segments(file: JsonObject) -> list[JsonObject]:
     """Return the parts in which a run was computed."""
-    found = file.get("segments")
-    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+    parts = file.get("segments")
+    return [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list) else []
 
 
 def _version(part: JsonObject, file: JsonObject) -> str:
@@ -177,8 +177,8 @@ def _minute(moment: str) -> str:
 
 
 def _text(about: JsonObject, name: str) -> str:
-    found = about.get(name)
-    return found if isinstance(found, str) else ""
+    text = about.get(name)
+    return text if isinstance(text, str) else ""
 
 
 def _each(texts: Iterable[str]) -> list[str]:

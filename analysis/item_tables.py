@@ -25,8 +25,8 @@ def item_tables(item: Reproduction, runs: Runs) -> tuple[TextTable, TextTable | 
     claims = None if runs.runs.empty else claim_table(item, runs)
     if has_table(item):
         return paper_table(item, runs), claims
-    made = load_studies(item)
-    return check_table(made) or values_table(made[0]), claims
+    studies = load_studies(item)
+    return check_table(studies) or values_table(studies[0]), claims
 
 
 def item_markdown(item: Reproduction, runs: Runs) -> str:
@@ -45,8 +45,8 @@ def item_markdown(item: Reproduction, runs: Runs) -> str:
     said = "" if claims is None else f"{claim_counts(item, runs)}.\n\n{as_markdown(claims)}\n"
     matrix = matrix_markdown(matrix_of(item, runs))
     beside = "".join(
-        f"{title}:\n\n{as_markdown(one)}\n"
-        for title, one in {**published_tables(item), **strength_view(item, runs).tables}.items()
+        f"{title}:\n\n{as_markdown(extra)}\n"
+        for title, extra in {**published_tables(item), **strength_view(item, runs).tables}.items()
     )
     fold = f"<details><summary>One line for each cell</summary>\n\n{as_markdown(table)}\n</details>\n"
     return f"{item.title}\n\n{opening}{said}{matrix}\n{beside}{fold}"

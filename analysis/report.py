@@ -121,15 +121,15 @@ def stop_reloading(page: Path) -> None:
 
 def find_items(paths: Iterable[Path | str]) -> list[Reproduction]:
     """Return the reproductions at or below `paths` that have something to show; skip a damaged item.json."""
-    found = []
+    items = []
     for path in map(Path, paths):
         for folder, below, names in os.walk(path):
             below[:] = [] if "run.json" in names else sorted(set(below) - {"runs"})
             if "item.json" in names:
                 with contextlib.suppress(*DAMAGED):
                     item = load_item(Path(folder) / "item.json")
-                    found += [item] if showable(item) else []
-    return found
+                    items += [item] if showable(item) else []
+    return items
 
 
 def _html(
@@ -143,9 +143,9 @@ def _html(
     """Return the page. `runs` leaves out the trials of sweeps, and `whole` includes them."""
     sections = [_item(item, runs) for item in items]
     sections += [
-        _readable(partial(sweep_section, one, whole), str(one.folder / "sweep.json"))
-        for one in sweeps
-        if not one.damage
+        _readable(partial(sweep_section, sweep, whole), str(sweep.folder / "sweep.json"))
+        for sweep in sweeps
+        if not sweep.damage
     ]
     sections.append(_readable(partial(ranking_section, runs), "the ranks of the methods"))
     sections += [
@@ -174,11 +174,11 @@ def protocols(runs: Runs, order: Sequence[str] = ()) -> list[tuple[str, Protocol
     The methods have the order of these labels; those of other labels come first.
     """
     places = {label: place for place, label in enumerate(order)}
-    found = (
+    by_task = (
         (task, protocol_table(runs, sorted(members, key=lambda group: places.get(group.label, -1))))
         for task, members in tasks(runs).items()
     )
-    return [(" · ".join(task), shown) for task, shown in found if shown is not None]
+    return [(" · ".join(task), shown) for task, shown in by_task if shown is not None]
 
 
 def _item(item: Reproduction, runs: Runs) -> Markup:
@@ -208,13 +208,13 @@ def _facts(runs: Runs) -> list[tuple[int, str]]:
 def _task(runs: Runs, table: pd.DataFrame, task: tuple[str, str], members: list[Group]) -> Markup:
     dataset, partition = task
     names = {group.partition for group in members}
-    better = {name: one for name, one in MEASURES.items() if one.higher_is_better}
+    better = {name: measure for name, measure in MEASURES.items() if measure.higher_is_better}
     rows = table[(table["dataset"] == dataset) & table["partition"].isin(names)].reset_index(drop=True)
     labels = list(enumerate(rows["method"]))
     hidden = ["dataset", *(["partition"] if len(names) == 1 else [])]
     hidden += alike(rows)
-    best = {one.title: established_best(runs, members, name) for name, one in better.items()}
-    sure = {(row, title) for title, found in best.items() for row, label in labels if label in found}
+    best = {measure.title: established_best(runs, members, name) for name, measure in better.items()}
+    sure = {(row, title) for title, leaders in best.items() for row, label in labels if label in leaders}
     return render(
         "task.html.j2",
         dataset=dataset,
@@ -228,7 +228,7 @@ def _task(runs: Runs, table: pd.DataFrame, task: tuple[str, str], members: list[
         few_seeds=seeds_note(members),
         sure=bool(sure),
         panels=[(panel, _panel(runs, task, panel)) for panel in PANELS],
-        budgets=[one for budget in BUDGETS for one in _budget(runs, task, budget)],
+        budgets=[picture for budget in BUDGETS for picture in _budget(runs, task, budget)],
         classes=_classes(runs, task),
         views=task_sections(runs, members, list(rows["method"])),
     )
@@ -247,15 +247,15 @@ def _panel(runs: Runs, task: tuple[str, str], panel: str) -> Picture | None:
 
 def _budget(runs: Runs, task: tuple[str, str], budget: str) -> list[Picture]:
     """The curves of each measure against what was spent, where they say more than those against rounds."""
-    found = []
+    pictures = []
     for panel in PANELS:
         figure = budget_figure(runs, task, panel, budget)
         if figure is not None:
             said = BUDGETS[budget].title.lower()
             caption = f"{panel} against {said}. Line: mean over seeds; band: lowest to highest seed."
             caption += unlike(runs, tasks(runs)[task])
-            found.append(drawing(figure, caption, alt=f"{panel} against {said}"))
-    return found
+            pictures.append(drawing(figure, caption, alt=f"{panel} against {said}"))
+    return pictures
 
 
 def _classes(runs: Runs, task: tuple[str, str]) -> Picture | None:
@@ -282,7 +282,7 @@ def _run(runs: Runs, name: str) -> Markup:
     blocks += [block(heading, flatten(section(file, part))) for part, heading in PARTS.items()]
     parts = segments(file)
     if len(parts) > 1:  # The run was computed with a pause, and each part may be by other versions.
-        blocks += [block(f"Rounds {one.get('from')} to {one.get('to')}", flatten(one)) for one in parts]
+        blocks += [block(f"Rounds {part.get('from')} to {part.get('to')}", flatten(part)) for part in parts]
     reference = str(row["method"])
     method = method_titles(runs).get(reference, reference)
     about = {

@@ -77,16 +77,16 @@ def paper_section(item: Reproduction, runs: Runs) -> Markup:
         matrix=matrix,
         heads=heads(matrix.columns) if matrix else [],
         results=paper_table(item, runs) if ran else None,
-        pictures=[drawing(*one) for one in view.figures],
+        pictures=[drawing(*figure) for figure in view.figures],
         tables={**published_tables(item), **view.tables},
         left_out=_left_out(unplaced(item) if ran else about["left_out"]),
     )
 
 
-def _left_out(found: Sequence[str]) -> list[tuple[str, list[str]]]:
+def _left_out(lines: Sequence[str]) -> list[tuple[str, list[str]]]:
     """Return each reason with the names of what was left out for it."""
     reasons: dict[str, list[str]] = {}
-    for name, _, why in (one.partition(": ") for one in found):
+    for name, _, why in (line.partition(": ") for line in lines):
         reasons.setdefault(why, []).append(name)
     return list(reasons.items())
 
@@ -103,7 +103,7 @@ def study_section(item: Reproduction) -> Markup:
         note=item.about["note"],
         seeds=", ".join(str(study.about["seed"]) for study in studies),
         seed=about["seed"],
-        pictures=[drawing(*one) for one in shown.figures],
+        pictures=[drawing(*figure) for figure in shown.figures],
         tables={"What the paper says of it": check_table(studies), **shown.tables},
         blocks=[
             block("Settings", {**about["settings"], **machine}),
@@ -137,7 +137,7 @@ def sweep_section(sweep: Sweep, runs: Runs) -> Markup:
 def _search_pictures(sweep: Sweep, method: str, trials: Sequence[SearchedTrial]) -> list[Picture]:
     """Show when ASHA ended trials, and what a search that proposes settings found in which trial."""
     asked = sweep.about["request"]
-    found = {
+    figures = {
         f"{method}: score over rounds of every trial; a cross is where ASHA ended it.": (
             pruning(trials) if asked.get("scheduler") == "asha" else None
         ),
@@ -145,7 +145,7 @@ def _search_pictures(sweep: Sweep, method: str, trials: Sequence[SearchedTrial])
             history(trials) if asked.get("search") in ("random", "optuna") else None
         ),
     }
-    return [drawing(figure, text, css="natural") for text, figure in found.items() if figure is not None]
+    return [drawing(figure, text, css="natural") for text, figure in figures.items() if figure is not None]
 
 
 def drawing(figure: Figure, caption: str, css: str = "", alt: str = "") -> Picture:
@@ -156,15 +156,15 @@ def drawing(figure: Figure, caption: str, css: str = "", alt: str = "") -> Pictu
 
 def ranking_section(runs: Runs) -> Markup:
     """Show the critical-difference diagram over tasks. It is empty if there are too few methods or tasks."""
-    found = ranking(runs)
-    if found is None:
+    ranks = ranking(runs)
+    if ranks is None:
         return Markup()
     caption = (
-        f"Mean rank by aggregation accuracy over the {found.tasks} tasks that all these methods were run on, "
+        f"Mean rank by aggregation accuracy over the {ranks.tasks} tasks that all these methods were run on, "
         f"1 is best. A bar "
         "joins methods that do not differ at 0.05 (Nemenyi; Demšar 2006)."
     )
-    return render("ranking.html.j2", diagram=drawing(rank_diagram(found), caption, css="classes"))
+    return render("ranking.html.j2", diagram=drawing(rank_diagram(ranks), caption, css="classes"))
 
 
 def task_sections(runs: Runs, members: Sequence[Group], order: Sequence[str] = ()) -> Markup:
@@ -174,7 +174,7 @@ def task_sections(runs: Runs, members: Sequence[Group], order: Sequence[str] = (
     accuracy by class, the plane of the two accuracies, the accuracies of the clients, and which of them gain.
     """
     paired = paired_tables(runs, members)
-    found = {
+    views = {
         **paired,
         "Rounds and bytes to a target": target_table(runs, members),
         "Classes and forgetting (last global model)": class_table(runs, members),
@@ -185,9 +185,9 @@ def task_sections(runs: Runs, members: Sequence[Group], order: Sequence[str] = (
         return places.get(label.removesuffix(comparable.MARK), 0)
 
     tables = {
-        name: one._replace(rows=sorted(one.rows, key=lambda row: place(row[0])))
-        for name, one in found.items()
-        if one is not None
+        name: table._replace(rows=sorted(table.rows, key=lambda row: place(row[0])))
+        for name, table in views.items()
+        if table is not None
     }
     plane, gaining = _plane(runs, members), _gains(runs, members)
     spread = _dots(runs, sorted(members, key=lambda group: place(group.label)))
@@ -207,10 +207,10 @@ def _plane(runs: Runs, members: Sequence[Group]) -> Picture | None:
 
 
 def _points(runs: Runs, members: Sequence[Group]) -> list[PlotPoint]:
-    found, numbers = measures(runs), looks(runs)
+    scores, numbers = measures(runs), looks(runs)
     points = []
     for group in members:
-        rows = found.loc[list(group.used), ["accuracy_last", "personal_last"]].dropna()
+        rows = scores.loc[list(group.used), ["accuracy_last", "personal_last"]].dropna()
         if len(rows):
             x, y = rows["accuracy_last"].tolist(), rows["personal_last"].tolist()
             mean = sum(x) / len(x), sum(y) / len(y)
@@ -247,13 +247,13 @@ def _gains(runs: Runs, members: Sequence[Group]) -> Picture | None:
         return None
     differences = {}
     for group in members:
-        found = (
+        gained = (
             client_gains(runs, group.used, baseline.used)
             if not comparable.differences(runs, group, baseline)
             else []
         )
-        if group is not baseline and found:
-            differences[group.label] = found
+        if group is not baseline and gained:
+            differences[group.label] = gained
     if not differences:
         return None
     caption = (

@@ -35,8 +35,8 @@ class Study(NamedTuple):
 
     def value(self, panel: str, series: str, metric: str, x: float | None = None) -> float:
         """Return one number: the one at x, or the last one. KeyError if there is none."""
-        found = self.curve(panel, series, metric)
-        return float(found.iloc[-1] if x is None else found[x])
+        curve = self.curve(panel, series, metric)
+        return float(curve.iloc[-1] if x is None else curve[x])
 
     def curve(self, panel: str, series: str, metric: str) -> pd.Series[float]:
         """Return numbers against x in ascending order. KeyError if there are none."""
@@ -130,8 +130,8 @@ def values_table(study: Study, metrics: Iterable[str] | None = None) -> TextTabl
 
 def records(frame: pd.DataFrame) -> list[JsonDict]:
     """Return the rows, each as column: value."""
-    found: list[JsonDict] = [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
-    return found
+    rows: list[JsonDict] = [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
+    return rows
 
 
 def _shown(value: float | None) -> str:
@@ -157,21 +157,21 @@ def check_table(studies: Sequence[Study]) -> TextTable | None:
     Smoke runs decide no claim about trained models, so only mathematical claims are left of them.
     """
     smoke = bool(studies) and studies[0].about["scale"] == "smoke"
-    found: dict[str, list[StudyCheck]] = {}
+    by_claim: dict[str, list[StudyCheck]] = {}
     for study in studies:
-        for check in (one for one in painted(study).checks if one.exact or not smoke):
-            found.setdefault(check.claim, []).append(check)
-    if not found:
+        for check in (check for check in painted(study).checks if check.exact or not smoke):
+            by_claim.setdefault(check.claim, []).append(check)
+    if not by_claim:
         return None
     lines = [
-        [claim, "; ".join(one.measured for one in checks), _holds(checks)] for claim, checks in found.items()
+        [claim, "; ".join(c.measured for c in checks), _holds(checks)] for claim, checks in by_claim.items()
     ]
     words = frozenset({"Claim", "Measured", "Holds"})
     return TextTable(["Claim", "Measured", "Holds"], lines, words)
 
 
 def _holds(checks: Sequence[StudyCheck]) -> str:
-    good = sum(one.holds for one in checks)
+    good = sum(check.holds for check in checks)
     if len(checks) == 1:
         return "yes" if good else "no"
     return f"{good} of {len(checks)} seeds"

@@ -62,19 +62,19 @@ def find_sweeps(paths: Iterable[Path | str]) -> list[Sweep]:
 
     A sweep whose sweep.json is damaged or missing is also returned.
     """
-    found = {}
+    sweeps = {}
     for path in map(Path, paths):
         for folder, below, names in os.walk(path):
             below[:] = sorted(set(below) - {"metrics", "checkpoints"})
             if SWEEP_FILE in names or SWEEP_FILE in below:
                 below.clear()
-                found[Path(folder).resolve()] = _read(Path(folder))
+                sweeps[Path(folder).resolve()] = _read(Path(folder))
             if {TRIALS, FINALS} <= set(below):  # the folder of a method
                 home = Path(folder).resolve().parent
-                found.setdefault(home, _read(home))
+                sweeps.setdefault(home, _read(home))
             if "run.json" in names:
                 below.clear()
-    return list(found.values())
+    return list(sweeps.values())
 
 
 def _read(folder: Path) -> Sweep:
@@ -101,15 +101,15 @@ def with_missing(runs: Runs, sweeps: Iterable[Sweep], paths: Iterable[Path | str
         paths: Only runs at or below these are missed.
     """
     above = [Path(path).resolve() for path in paths]
-    found = {Path(folder).resolve() for folder in runs.runs["folder"]}
+    present = {Path(folder).resolve() for folder in runs.runs["folder"]}
     named = {Path(path).resolve() for path in runs.unreadable}
     missing = {
         str(folder): f"not there, although {SWEEP_FILE} says that this run is finished"
         for sweep in sweeps
         for method, about in sweep.methods.items()
         for folder in _results(sweep, method, about)
-        if folder not in found
-        and not any(one.is_relative_to(folder) for one in named)
+        if folder not in present
+        and not any(path.is_relative_to(folder) for path in named)
         and any(folder.is_relative_to(path) for path in above)
     }
     return _without_copies(replace(runs, unreadable={**runs.unreadable, **missing}), above)
@@ -127,12 +127,12 @@ def _without_copies(runs: Runs, above: Iterable[Path]) -> Runs:
     copies, there, asked = list[str](), dict[Path, list[str]](), dict[Path, int]()
     lost: dict[str, str] = {}
     for name, about in runs.runs.iterrows():
-        folder, own = Path(about["folder"]).resolve(), f"seed-{about['seed']:.0f}"
+        folder, seed_name = Path(about["folder"]).resolve(), f"seed-{about['seed']:.0f}"
         if not re.fullmatch(r"seed-\d+", folder.name):
             continue
-        if folder.name != own and ids[about["run_id"]] > 1:
+        if folder.name != seed_name and ids[about["run_id"]] > 1:
             copies.append(str(name))
-            lost[str(folder)] = f"a copy of the run in {own}"
+            lost[str(folder)] = f"a copy of the run in {seed_name}"
             continue
         there.setdefault(folder.parent, []).append(folder.name)
         command = str((runs.files[str(name)].get("segments") or [{}])[-1].get("command", ""))
@@ -155,13 +155,13 @@ def trials_of(runs: Runs, sweeps: Iterable[Sweep]) -> list[str]:
     """
     places = {sweep.folder.resolve(): sweep for sweep in sweeps}
     folders = {str(name): Path(folder).resolve() for name, folder in runs.runs["folder"].items()}
-    found = []
+    trials = []
     for name, folder in folders.items():
         if folder.parent.name in (TRIALS, DAMAGED) and len(folder.parents) > 2:
             sweep = places.get(folder.parents[2]) or _home(folder)
             if sweep is not None and folder != _result(sweep, folder.parents[1].name):
-                found.append(name)
-    return found if len(found) < len(folders) else []
+                trials.append(name)
+    return trials if len(trials) < len(folders) else []
 
 
 def _home(folder: Path) -> Sweep | None:
@@ -175,7 +175,7 @@ def _result(sweep: Sweep, below: str) -> Path | None:
 
     `below` is the folder of its method.
     """
-    method = next((one for one in sweep.methods if folder_name(one) == below), below)
+    method = next((name for name in sweep.methods if folder_name(name) == below), below)
     chosen = section(section(sweep.methods, method), "chosen").get("name")
     return (
         (sweep.folder / below / TRIALS / str(chosen)).resolve()
@@ -217,7 +217,7 @@ def _comparable(sweep: Sweep, runs: Runs) -> dict[str, str]:
 
     Others are absent.
     """
-    found = {method: _final_names(sweep, method, about, runs) for method, about in sweep.methods.items()}
+    finals = {method: _final_names(sweep, method, about, runs) for method, about in sweep.methods.items()}
     members = [
         Group(
             runs.names.get(method, method),
@@ -226,17 +226,17 @@ def _comparable(sweep: Sweep, runs: Runs) -> dict[str, str]:
             tuple(names),
             "",
         )
-        for method, names in found.items()
+        for method, names in finals.items()
         if names
     ]
-    against = {label: one.against for label, one in comparability(runs, members).items() if one.against}
+    against = {label: said.against for label, said in comparability(runs, members).items() if said.against}
     return against | {group.label: why for group in members if (why := _mixed(runs, group))}
 
 
 def _mixed(runs: Runs, group: Group) -> str:
     """Return that the final runs of a method differ in own code or data; "" if they do not."""
     first, *rest = (origin(runs.files[name]) for name in group.used)
-    told = next((told for one in rest if (told := unlike_parts(first, one))), [])
+    told = next((told for other in rest if (told := unlike_parts(first, other))), [])
     return f"{PREFIX}between its final runs {'; '.join(told)}" if told else ""
 
 
@@ -256,10 +256,10 @@ def _should_be_low(sweep: Sweep, metric: str, runs: Runs) -> bool:
     """
     home = sweep.folder.resolve()
     return any(
-        one.get("name") == metric and one.get("better") == "lower"
+        described.get("name") == metric and described.get("better") == "lower"
         for name, folder in runs.runs["folder"].items()
         if Path(folder).resolve().is_relative_to(home)
-        for one in runs.files[str(name)].get("metrics") or []
+        for described in runs.files[str(name)].get("metrics") or []
     )
 
 
@@ -290,19 +290,19 @@ def _tied(about: JsonObject) -> str:
     best = scored[scored["score"] == scored["score"].max()] if len(scored) else scored
     named = [settings_text(row) for row in best.drop(columns="score", errors="ignore").to_dict("records")]
     chosen = settings_text(section(about, "chosen").get("settings"))
-    others = [one for one in named if one != chosen]
+    others = [setting for setting in named if setting != chosen]
     return f" (as good: {'; '.join(others)})" if chosen in named and others else ""
 
 
 def _steps(sweep: Sweep, method: str, cost: JsonObject, runs: Runs) -> str:
     """Return the steps of shared training of a client in all trials; a dash if not all trials are known."""
     place = (sweep.folder / folder_name(method) / TRIALS).resolve()
-    tried = [str(name) for name, one in runs.runs["folder"].items() if Path(one).resolve().parent == place]
+    tried = [str(name) for name, path in runs.runs["folder"].items() if Path(path).resolve().parent == place]
     steps = [section(runs.files[name], "effective").get("steps") for name in tried]
     done = runs.runs.loc[tried, "rounds_done"].tolist()
     if None in steps or sum(done) != cost.get("rounds"):
         return "–"
-    return f"{sum(one * rounds for one, rounds in zip(steps, done, strict=True)):.0f}"
+    return f"{sum(per_round * rounds for per_round, rounds in zip(steps, done, strict=True)):.0f}"
 
 
 def _title(method: str, finals: pd.DataFrame, runs: Runs) -> str:
@@ -333,16 +333,16 @@ def _results(sweep: Sweep, method: str, about: JsonObject) -> set[Path]:
     if sweep.protocol == "paper" and about.get("chosen"):
         return {(sweep.folder / folder_name(method) / TRIALS / str(about["chosen"].get("name"))).resolve()}
     return {
-        (sweep.folder / str(one.get("folder"))).resolve()
-        for one in about.get("final") or []
-        if one.get("state") == "finished"
+        (sweep.folder / str(final.get("folder"))).resolve()
+        for final in about.get("final") or []
+        if final.get("state") == "finished"
     }
 
 
 def _seeds(about: JsonObject, scores: pd.DataFrame) -> str:
     """Return the number of seeds behind the scores, and of how many if not all final runs are finished."""
-    planned, found = len(about.get("final") or []), len(scores)
-    return f"{found} of {planned}" if planned > found else str(found)
+    planned, scored = len(about.get("final") or []), len(scores)
+    return f"{scored} of {planned}" if planned > scored else str(scored)
 
 
 def settings_text(settings: object) -> str:
@@ -379,8 +379,8 @@ def trials_frame(about: JsonObject) -> pd.DataFrame:
         scores.setdefault(key, []).append(trial.get("score"))
         settings.setdefault(key, kept)
     rows = []
-    for key, found in scores.items():
-        known = [score for score in found if score is not None]
-        if known and len(known) == len(found):
+    for key, of_seeds in scores.items():
+        known = [score for score in of_seeds if score is not None]
+        if known and len(known) == len(of_seeds):
             rows.append({**settings[key], "score": sum(known) / len(known)})
     return pd.DataFrame(rows)

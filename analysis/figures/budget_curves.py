@@ -75,8 +75,8 @@ def budget_figure(
     """
     kind = BUDGETS[budget]
     spent = kind.spent(runs)
-    found = [_moved(curve, group, spent) for group, curve in group_curves(runs, task, panel)]
-    shown = [curve for curve in found if curve is not None]
+    moved = [_moved(curve, group, spent) for group, curve in group_curves(runs, task, panel)]
+    shown = [curve for curve in moved if curve is not None]
     if not shown or not kind.tells([float(curve.rounds[-1] / curve.steps) for curve in shown]):
         return None
     with style(theme):

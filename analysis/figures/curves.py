@@ -43,10 +43,10 @@ PANELS = {"Aggregation accuracy": TEST_ACCURACY, "Personalization accuracy": PER
 
 def tasks(runs: Runs) -> dict[tuple[str, str], list[Group]]:
     """Return the groups of each task. A task is a data set and a partition."""
-    found: dict[tuple[str, str], list[Group]] = {}
+    by_task: dict[tuple[str, str], list[Group]] = {}
     for group in groups(runs):
-        found.setdefault(group.task, []).append(group)
-    return found
+        by_task.setdefault(group.task, []).append(group)
+    return by_task
 
 
 def curves(runs: Runs, theme: Theme = LIGHT) -> Figure:
@@ -61,14 +61,14 @@ def curves(runs: Runs, theme: Theme = LIGHT) -> Figure:
     Returns:
         A matplotlib figure that is not registered with pyplot. Save it with `savefig`.
     """
-    found = list(tasks(runs))
+    ordered = list(tasks(runs))
     width, height = 6.4, 4.1
     with style(theme):
-        figure = Figure(figsize=(width * len(PANELS), height * len(found)))
-        for line, task in enumerate(found):
+        figure = Figure(figsize=(width * len(PANELS), height * len(ordered)))
+        for line, task in enumerate(ordered):
             for column, panel in enumerate(PANELS):
                 shown = task_curves(runs, task, panel)
-                left, bottom = column * width, (len(found) - 1 - line) * height
+                left, bottom = column * width, (len(ordered) - 1 - line) * height
                 axes = place(
                     figure, left + 0.7, bottom + 0.6, width - 0.85 - names_beside(shown), height - 1.15
                 )
@@ -86,12 +86,12 @@ def names_beside(shown: Sequence[Curve]) -> float:
 
 def panel_figure(runs: Runs, task: tuple[str, str], panel: str, theme: Theme = LIGHT) -> Figure | None:
     """Draw one panel of one task. Return None if no run measured it."""
-    found = task_curves(runs, task, panel)
-    if not found:
+    shown = task_curves(runs, task, panel)
+    if not shown:
         return None
     with style(theme):
         figure = Figure(figsize=(6.2, 3.9))
-        draw_curves(place(figure, 0.7, 0.55, 6.2 - 0.8 - names_beside(found), 3.2), found, theme)
+        draw_curves(place(figure, 0.7, 0.55, 6.2 - 0.8 - names_beside(shown), 3.2), shown, theme)
     return figure
 
 
@@ -103,22 +103,22 @@ def task_curves(runs: Runs, task: tuple[str, str], panel: str) -> list[Curve]:
 def group_curves(runs: Runs, task: tuple[str, str], panel: str) -> list[tuple[Group, Curve]]:
     """Return each group of a task that has a curve in a panel, with its curve."""
     matrix = runs.matrix(PANELS[panel])
-    found = (
+    pairs = (
         (group, _curve(group, marked(runs, group), looks(runs)[group.label], matrix))
         for group in tasks(runs)[task]
     )
-    return [(group, curve) for group, curve in found if curve is not None]
+    return [(group, curve) for group, curve in pairs if curve is not None]
 
 
 def looks(runs: Runs) -> dict[str, int]:
     """Map each label to the number of its look. Labels that occur in most tasks get the plainest looks."""
 
-    def made() -> dict[str, int]:
+    def compute() -> dict[str, int]:
         shared = Counter(group.label for group in groups(runs))
         return {label: i for i, label in enumerate(sorted(shared, key=lambda label: (-shared[label], label)))}
 
-    found: dict[str, int] = runs.once("looks", made)
-    return found
+    numbers: dict[str, int] = runs.once("looks", compute)
+    return numbers
 
 
 def _curve(group: Group, label: str, style: int, matrix: pd.DataFrame) -> Curve | None:
@@ -131,22 +131,22 @@ def _curve(group: Group, label: str, style: int, matrix: pd.DataFrame) -> Curve 
     return Curve(label, style, rounds, np.nanmean(values, 1), np.nanmin(values, 1), np.nanmax(values, 1))
 
 
-def leading(found: Sequence[Curve]) -> list[Curve]:
+def leading(shown: Sequence[Curve]) -> list[Curve]:
     """Return the curves that are named beside the axes: those with the highest last values."""
-    best = sorted(found, key=lambda curve: -float(curve.mean[-1]))[:NAMED]
-    return [curve for curve in found if any(curve is one for one in best)]
+    best = sorted(shown, key=lambda curve: -float(curve.mean[-1]))[:NAMED]
+    return [curve for curve in shown if any(curve is leader for leader in best)]
 
 
-def draw_curves(axes: Axes, found: Sequence[Curve], theme: Theme) -> None:
+def draw_curves(axes: Axes, shown: Sequence[Curve], theme: Theme) -> None:
     """Draw lines with bands, in per cent against the round.
 
     Each method's name is at the end of its line. If there are many, the leading ones are named and the others
     are faint.
     """
-    named = leading(found)
-    for curve in found:
+    named = leading(shown)
+    for curve in shown:
         colour, marker, dash = look(curve.style, theme)
-        strong = any(curve is one for one in named)
+        strong = any(curve is leader for leader in named)
         filled = axes.fill_between(curve.rounds, curve.low, curve.high, color=colour, linewidth=0)
         filled.set(alpha=0.18 if strong else 0.03, label=curve.label)
         drawn = axes.plot(
@@ -159,19 +159,19 @@ def draw_curves(axes: Axes, found: Sequence[Curve], theme: Theme) -> None:
     axes.set_xlabel("Round")
     axes.yaxis.set_major_formatter(FuncFormatter(percent))
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    if found:
+    if shown:
         _name_lines(axes, named, theme)
-        axes.set_xlim(right=max(float(curve.rounds[-1]) for curve in found))
+        axes.set_xlim(right=max(float(curve.rounds[-1]) for curve in shown))
     else:
         axes.text(0.5, 0.5, "not measured", ha="center", va="center", transform=axes.transAxes)
 
 
-def _name_lines(axes: Axes, found: Sequence[Curve], theme: Theme) -> None:
+def _name_lines(axes: Axes, shown: Sequence[Curve], theme: Theme) -> None:
     """Write each name beside the end of its line. Names whose lines end close together are moved apart."""
     low, high = axes.get_ylim()
-    ends = [float((curve.mean[-1] - low) / (high - low)) for curve in found]
-    gap = min(0.068, 1.0 / len(found))
-    for curve, end, height in zip(found, ends, spread(ends, gap), strict=True):
+    ends = [float((curve.mean[-1] - low) / (high - low)) for curve in shown]
+    gap = min(0.068, 1.0 / len(shown))
+    for curve, end, height in zip(shown, ends, spread(ends, gap), strict=True):
         colour, marker, _ = look(curve.style, theme)
         beside = axes.plot(
             [1.005, 1.03], [end, height], linewidth=0.8, color=colour, transform=axes.transAxes
@@ -191,12 +191,12 @@ def class_accuracy(runs: Runs, task: tuple[str, str]) -> pd.DataFrame:
     Rows are labels with the best first, and columns are classes.
     """
     rows = runs.once("last classes", lambda: _last_classes(runs))
-    found = {}
+    means = {}
     for group in tasks(runs)[task]:
         mine = rows[rows["run"].isin(group.used)]
         if not mine.empty:
-            found[marked(runs, group)] = mine.groupby("class")["value"].mean()
-    frame = pd.DataFrame(found).T.rename(columns=int).sort_index(axis=1)
+            means[marked(runs, group)] = mine.groupby("class")["value"].mean()
+    frame = pd.DataFrame(means).T.rename(columns=int).sort_index(axis=1)
     return frame.loc[frame.mean(axis=1).sort_values(ascending=False, kind="stable").index]
 
 
@@ -210,7 +210,7 @@ def class_names(runs: Runs, members: Sequence[Group], classes: Sequence[int]) ->
     """Return the names of classes, or their numbers if the runs do not name all of them alike."""
     used = [name for group in members for name in group.used]
     told = [section(runs.files[name], "dataset").get("class_names") for name in used]
-    names = told[0] if isinstance(told[0], list) and all(one == told[0] for one in told) else []
+    names = told[0] if isinstance(told[0], list) and all(other == told[0] for other in told) else []
     return [str(names[number]) if max(classes) < len(names) else str(number) for number in classes]
 
 

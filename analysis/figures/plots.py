@@ -101,14 +101,14 @@ def _known(half: float) -> float | None:
     return None if math.isnan(half) else half
 
 
-def rank_diagram(found: Ranking, theme: Theme = LIGHT) -> Figure:
+def rank_diagram(ranking: Ranking, theme: Theme = LIGHT) -> Figure:
     """Draw Demšar's critical-difference diagram.
 
     Mean ranks are on a line with 1, the best, to the left. Bars join methods that do not differ.
     """
-    ordered = sorted(found.ranks.items(), key=lambda one: one[1])
+    ordered = sorted(ranking.ranks.items(), key=lambda pair: pair[1])
     half = (len(ordered) + 1) // 2
-    spans = found.cliques()
+    spans = ranking.cliques()
     top = 0.55 + 0.16 * len(spans)
     with style(theme):
         width, height = 8.2, top + 0.55 + 0.26 * half
@@ -124,9 +124,9 @@ def rank_diagram(found: Ranking, theme: Theme = LIGHT) -> Figure:
 
         line = 0.62
         _draw_ranks(axes, [at(rank) for rank in range(1, len(ordered) + 1)], line, theme)
-        if found.difference <= high - low:
-            axes.plot([left, at(low + found.difference)], [0.2, 0.2], color=theme.ink, linewidth=2)
-        shown = f"critical difference {found.difference:.2f}"
+        if ranking.difference <= high - low:
+            axes.plot([left, at(low + ranking.difference)], [0.2, 0.2], color=theme.ink, linewidth=2)
+        shown = f"critical difference {ranking.difference:.2f}"
         axes.text(left, 0.14, shown, fontsize=8.5, va="bottom", color=theme.ink)
         _draw_cliques(axes, [(at(start), at(end)) for start, end in spans], line, theme)
         for number, (label, rank) in enumerate(ordered):
@@ -187,19 +187,19 @@ def gains(
     names = list(differences)
     columns = 2 if len(names) == 4 else min(3, len(names))  # four stand better in a square
     rows = math.ceil(len(names) / columns)
-    found = [
+    pooled = [
         np.concatenate([np.asarray(values, float) for values in seeds]) for seeds in differences.values()
     ]
     seeds = [len(values) for values in differences.values()]
     low, high = (
-        min(-BIN, *(float(values.min()) for values in found)),
-        max(BIN, *(float(values.max()) for values in found)),
+        min(-BIN, *(float(values.min()) for values in pooled)),
+        max(BIN, *(float(values.max()) for values in pooled)),
     )
     first, last = math.floor(round(low / BIN, 9)), math.ceil(round(high / BIN, 9))
     edges = np.round(np.arange(first, last + 1) * BIN, 10)
     with style(theme):
         figure = Figure(figsize=(3.75 * columns + 0.45, 2.65 * rows + 0.05))
-        for number, (name, values, of) in enumerate(zip(names, found, seeds, strict=True)):
+        for number, (name, values, of) in enumerate(zip(names, pooled, seeds, strict=True)):
             left, bottom = 0.65 + 3.75 * (number % columns), 0.6 + 2.65 * (rows - 1 - number // columns)
             axes = place(figure, left, bottom, PANEL, 1.6)
             _draw_counts(axes, [count / of for count in count_bins(values, edges)], edges, theme)
@@ -230,10 +230,10 @@ def client_dots(
         axes = place(figure, left, 0.55, 5.0, height)
         for row, (name, values) in enumerate(accuracies.items()):
             colour, _, _ = look(looks[name], theme)
-            found = np.sort(np.asarray(values, float))
-            offsets = 0.56 * ((np.arange(len(found)) * GOLDEN) % 1 - 0.5)
-            axes.plot(found, row + offsets, "o", color=colour, markersize=4, alpha=0.55, markeredgewidth=0)
-            axes.plot([np.median(found)] * 2, [row - 0.36, row + 0.36], color=theme.ink, linewidth=1.6)
+            ordered = np.sort(np.asarray(values, float))
+            offsets = 0.56 * ((np.arange(len(ordered)) * GOLDEN) % 1 - 0.5)
+            axes.plot(ordered, row + offsets, "o", color=colour, markersize=4, alpha=0.55, markeredgewidth=0)
+            axes.plot([np.median(ordered)] * 2, [row - 0.36, row + 0.36], color=theme.ink, linewidth=1.6)
         dress(axes, theme, grid=True)
         axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.5, -0.5)

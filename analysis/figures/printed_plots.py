@@ -157,22 +157,22 @@ def _dress(axes: Axes, column: str, below: str, theme: Theme) -> None:
 
 def _handles(points: Sequence[PrintedPoint], theme: Theme) -> list[Line2D | Rectangle]:
     """Return the legend's entries: the marks that occur."""
-    found: list[Line2D | Rectangle] = [Line2D([], [], **_tick(theme), label="printed")]
+    handles: list[Line2D | Rectangle] = [Line2D([], [], **_tick(theme), label="printed")]
     if any(point.zone is not None for point in points):
-        found.append(Rectangle((0, 0), 1, 1, facecolor=theme.grid, linewidth=0, label="margin"))
+        handles.append(Rectangle((0, 0), 1, 1, facecolor=theme.grid, linewidth=0, label="margin"))
     words: dict[tuple[int, str], dict[str, str]] = {}  # looks → verdict → class
     for css, look in LOOKS.items():
         words.setdefault(look, {}).update({point.word: css for point in points if point.css == css})
     for said in filter(None, words.values()):
         css = next(iter(said.values()))
-        found.append(Line2D([], [], **_mean(css, theme), label=f"ours: {' or '.join(said)}"))
+        handles.append(Line2D([], [], **_mean(css, theme), label=f"ours: {' or '.join(said)}"))
     if any(len(point.ours) > 1 for point in points):
-        found.append(Line2D([], [], **_seed("plain", theme), label="one run"))
-    return found
+        handles.append(Line2D([], [], **_seed("plain", theme), label="one run"))
+    return handles
 
 
 def _key(handles: Sequence[Line2D | Rectangle], width: float) -> tuple[float, int]:
     """Return the height of the legend in inches, and how many entries stand in a row of it."""
-    widths = [0.55 + LETTER * len(str(one.get_label())) for one in handles]
+    widths = [0.55 + LETTER * len(str(handle.get_label())) for handle in handles]
     in_a_row = len(handles) if sum(widths) < width else max(1, int(width / max(widths)))
     return KEY * math.ceil(len(handles) / in_a_row) + 0.1, in_a_row

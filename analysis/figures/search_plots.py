@@ -33,11 +33,11 @@ class SearchedTrial(NamedTuple):
 
 def searched_trials(trials: Sequence[JsonObject]) -> list[SearchedTrial]:
     """Return the trials of one method, as sweep.json records them."""
-    found = []
+    searched = []
     for position, trial in enumerate(trials):
         score, number, reports = trial.get("score"), trial.get("number", position), trial.get("reports") or []
-        pairs = [(int(one[0]), float(one[1])) for one in reports] if isinstance(reports, list) else []
-        found.append(
+        pairs = [(int(pair[0]), float(pair[1])) for pair in reports] if isinstance(reports, list) else []
+        searched.append(
             SearchedTrial(
                 number if isinstance(number, int) else position,
                 str(trial.get("state")),
@@ -45,7 +45,7 @@ def searched_trials(trials: Sequence[JsonObject]) -> list[SearchedTrial]:
                 [(round, value) for round, value in pairs if value >= 0],  # a negative score stands for NaN
             )
         )
-    return found
+    return searched
 
 
 def pruning(trials: Sequence[SearchedTrial], theme: Theme = LIGHT) -> Figure | None:

@@ -73,8 +73,8 @@ class Chart(NamedTuple):
 
 def charts(figure: Figure) -> list[Chart]:
     """Return a chart for each pair of axes with labelled series of fractions; empty if there is none."""
-    found = [_chart(axes) for axes in figure.axes if _in_percent(axes.yaxis)]
-    return [chart for chart in found if chart.series]
+    drawn = [_chart(axes) for axes in figure.axes if _in_percent(axes.yaxis)]
+    return [chart for chart in drawn if chart.series]
 
 
 def plain_charts(figure: Figure) -> list[Mapping[str, object]]:
@@ -83,7 +83,7 @@ def plain_charts(figure: Figure) -> list[Mapping[str, object]]:
         {
             **chart._asdict(),
             "title": visible(chart.title),
-            "series": [{**one._asdict(), "label": visible(one.label)} for one in chart.series],
+            "series": [{**line._asdict(), "label": visible(line.label)} for line in chart.series],
         }
         for chart in charts(figure)
     ]
@@ -92,9 +92,9 @@ def plain_charts(figure: Figure) -> list[Mapping[str, object]]:
 def _chart(axes: Axes) -> Chart:
     handles, labels = axes.get_legend_handles_labels()
     named = list(zip(labels, handles, strict=True))
-    bands = {label: _band(one) for label, one in named if isinstance(one, PolyCollection)}
-    series = [_line(label, one, bands.get(label, {})) for label, one in named if isinstance(one, Line2D)]
-    points = [_point(label, one) for label, one in named if isinstance(one, ErrorbarContainer)]
+    bands = {label: _band(band) for label, band in named if isinstance(band, PolyCollection)}
+    series = [_line(label, line, bands.get(label, {})) for label, line in named if isinstance(line, Line2D)]
+    points = [_point(label, bar) for label, bar in named if isinstance(bar, ErrorbarContainer)]
     title = axes.get_title(loc="left")
     below, beside = axes.get_xlabel(), axes.get_ylabel()
     return Chart(title, below, beside, _in_percent(axes.xaxis), not series, series or points)
@@ -116,7 +116,7 @@ def _line(label: str, line: Line2D, band: dict[float, tuple[float, float]]) -> S
 def _point(label: str, container: ErrorbarContainer) -> Series:
     """Return a point with its intervals."""
     line, _, collections = container.lines
-    ends = [np.asarray(bar, float).ravel().tolist() for one in collections for bar in one.get_segments()]
+    ends = [np.asarray(bar, float).ravel().tolist() for bars in collections for bar in bars.get_segments()]
     return _line(label, line, {})._replace(bars=[list(map(_short, bar)) for bar in ends])
 
 
@@ -132,8 +132,8 @@ def _band(filled: PolyCollection) -> dict[float, tuple[float, float]]:
 
 def _colour(line: Line2D) -> int:
     colours = [*LIGHT.colours, *LIGHT.more]
-    found = to_hex(line.get_color())
-    return colours.index(found) if found in colours else 0
+    colour = to_hex(line.get_color())
+    return colours.index(colour) if colour in colours else 0
 
 
 def _short(value: float) -> float:

@@ -125,13 +125,13 @@ def _views(runs: Runs, name: str) -> dict[str, float]:
     if curves.empty:
         return {}
     last = curves.to_numpy(np.float64)[-1]
-    found = {"forgetting": forgetting(curves.to_numpy(np.float64))}
+    views = {"forgetting": forgetting(curves.to_numpy(np.float64))}
     about = _said(runs, name, len(last))
     if about:
         for word, classes in class_groups(about["samples"]).items():
-            found[word] = _mean(last[classes])
-        found["held"], found["missing"] = held_and_missing(last.tolist(), about["holders"], about["clients"])
-    return {word: 100 * value for word, value in found.items() if not math.isnan(value)}
+            views[word] = _mean(last[classes])
+        views["held"], views["missing"] = held_and_missing(last.tolist(), about["holders"], about["clients"])
+    return {word: 100 * value for word, value in views.items() if not math.isnan(value)}
 
 
 def _said(runs: Runs, name: str, classes: int) -> dict[str, Any]:
@@ -139,17 +139,17 @@ def _said(runs: Runs, name: str, classes: int) -> dict[str, Any]:
 
     They are left out if they are not there or their number is wrong.
     """
-    found = runs.files[name].get("classes")
+    counts = runs.files[name].get("classes")
     clients = runs.files[name].get("clients")
     if (
-        not isinstance(found, dict)
+        not isinstance(counts, dict)
         or not isinstance(clients, int)
-        or not {"samples", "holders"} <= set(found)
+        or not {"samples", "holders"} <= set(counts)
     ):
         return {}
-    if not all(_counts(found[what], classes) for what in ("samples", "holders")):
+    if not all(_counts(counts[what], classes) for what in ("samples", "holders")):
         return {}
-    return {"samples": found["samples"], "holders": found["holders"], "clients": clients}
+    return {"samples": counts["samples"], "holders": counts["holders"], "clients": clients}
 
 
 def _counts(values: object, classes: int) -> bool:

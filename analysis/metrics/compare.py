@@ -90,10 +90,10 @@ def sign_changes(differences: Sequence[float]) -> float:
     if len(differences) > EXACT:
         return math.nan
     data = (np.asarray(differences, dtype=np.float64),)
-    found = permutation_test(
+    test = permutation_test(
         data, _rounded_sum, permutation_type="samples", n_resamples=math.inf, vectorized=True
     )
-    return float(found.pvalue)
+    return float(test.pvalue)
 
 
 def _rounded_sum(values: Floats, axis: int) -> Floats:
@@ -122,19 +122,19 @@ def comparison_table(
     """
     sets, told = (
         classes(runs, members, measure=measure),
-        {label: one.against for label, one in comparability(runs, members).items()},
+        {label: verdict.against for label, verdict in comparability(runs, members).items()},
     )
-    found = _compared(runs, sets, measure, against)
-    if not any(found):
+    by_set = _compared(runs, sets, measure, against)
+    if not any(by_set):
         return None
-    several = sum(map(len, found)) > 1
+    several = sum(map(len, by_set)) > 1
     tests = ["p (paired t)", *([HOLM] if several else []), "p (sign changes)"]
     if len(sets) == 1:
-        titles = ["Method", "Seeds", f"Difference to {found[0][0].reference}, points", *tests]
-        lines = [[row.label, *row.cells(several)] for row in found[0]]
+        titles = ["Method", "Seeds", f"Difference to {by_set[0][0].reference}, points", *tests]
+        lines = [[row.label, *row.cells(several)] for row in by_set[0]]
         return TextTable(titles, lines, frozenset({"Method"}))
     lines = []
-    for one, compared in zip(sets, found, strict=True):
+    for rivals, compared in zip(sets, by_set, strict=True):
         lines += [
             [row.label, row.reference, *row.cells(several), told[row.label] or "yes"] for row in compared
         ]
@@ -142,7 +142,7 @@ def comparison_table(
         blank = ["–"] * (3 + len(tests))
         lines += [
             [group.label, *blank, told[group.label]]
-            for group in one
+            for group in rivals
             if told[group.label] and group.label not in tested
         ]
     titles = ["Method", "Compared with", "Seeds", "Difference, points", *tests, "Comparable"]
@@ -178,38 +178,38 @@ def _compared(
     tests: list[float] = []  # the p-values of the rows' tests, set by set
     for members in sets:
         scores = {group.label: seed_scores(runs, group, measure) for group in members}
-        scores = {label: found for label, found in scores.items() if found}
+        scores = {label: by_seed for label, by_seed in scores.items() if by_seed}
         reference = against or best_of(_sharing(scores))
         pairs: list[tuple[str, str, Paired]] = []
         if len(scores) > 1 and reference in scores:
-            order = sorted(scores, key=lambda one: -_mean(scores[one].values()))
+            order = sorted(scores, key=lambda label: -_mean(scores[label].values()))
             pairs = [
                 (label, reference, paired(scores[label], scores[reference]))
                 for label in order
                 if label != reference
             ]
-            if all(one.seeds < 2 for _, _, one in pairs):
+            if all(test.seeds < 2 for _, _, test in pairs):
                 pairs = []
         rows.append(pairs)
-        tests += [one.p_t if one.seeds >= LEAST_SEEDS else math.nan for _, _, one in pairs]
+        tests += [test.p_t if test.seeds >= LEAST_SEEDS else math.nan for _, _, test in pairs]
     adjusted = iter(holm(tests))
     return [[MethodDifference(*pair, next(adjusted)) for pair in pairs] for pairs in rows]
 
 
 def differences_to(runs: Runs, members: Sequence[Group], measure: str, label: str) -> list[MethodDifference]:
     """Return the methods of a task that may be compared with the one of this label, with their tests."""
-    found = _compared(runs, classes(runs, members, measure=measure), measure, label)
-    return [row for rows in found for row in rows]
+    compared = _compared(runs, classes(runs, members, measure=measure), measure, label)
+    return [row for rows in compared for row in rows]
 
 
 def _sharing(scores: Mapping[str, Mapping[int, float]]) -> Mapping[str, Mapping[int, float]]:
     """Return the labels that share two seeds with another one, of which there is a difference; else all."""
-    found = {
+    sharing = {
         label: mine
         for label, mine in scores.items()
         if any(len(mine.keys() & its.keys()) > 1 for other, its in scores.items() if other != label)
     }
-    return found or scores
+    return sharing or scores
 
 
 def best_of(scores: Mapping[str, Mapping[int, float]]) -> str:
@@ -220,7 +220,7 @@ def best_of(scores: Mapping[str, Mapping[int, float]]) -> str:
     """
     common = set.intersection(*map(set, scores.values())) if scores else set()
     means = {
-        label: _mean([found[seed] for seed in common] or found.values()) for label, found in scores.items()
+        label: _mean([score[seed] for seed in common] or score.values()) for label, score in scores.items()
     }
     return max(means, key=lambda label: means[label], default="")
 
@@ -237,14 +237,14 @@ def established_best(runs: Runs, members: Sequence[Group], measure: str) -> froz
     the seeds that are left may be its good ones. The best method need not have the highest mean over all its
     seeds, because the tests are over common seeds.
     """
-    rivals = [one for one in classes(runs, members, measure=measure) if len(one) > 1]
-    if any(lost_seeds(runs, group) for one in rivals for group in one):
+    rivals = [alike for alike in classes(runs, members, measure=measure) if len(alike) > 1]
+    if any(lost_seeds(runs, group) for alike in rivals for group in alike):
         return frozenset()
-    found = _compared(runs, rivals, measure, "")
-    above = (rows and all(row.p_holm < LEVEL and row.difference.mean < 0 for row in rows) for rows in found)
+    tests = _compared(runs, rivals, measure, "")
+    above = (rows and all(row.p_holm < LEVEL and row.difference.mean < 0 for row in rows) for rows in tests)
     if not all(above):
         return frozenset()
-    return frozenset(row.reference for rows in found for row in rows)
+    return frozenset(row.reference for rows in tests for row in rows)
 
 
 def paired_tables(runs: Runs, members: Sequence[Group]) -> dict[str, TextTable]:
@@ -261,10 +261,10 @@ def _paired_tables(runs: Runs, members: Sequence[Group]) -> dict[str, TextTable]
         return {}
     baseline = "" if group is None else group.label
     other = comparison_table(runs, members, against=baseline) if baseline and len(best.rows) > 1 else None
-    found = {"Differences, paired by seed": best}
+    tables = {"Differences, paired by seed": best}
     if other is not None and (other.titles, other.rows) != (best.titles, best.rows):
-        found[f"Differences to {baseline}, paired by seed"] = other
-    return found
+        tables[f"Differences to {baseline}, paired by seed"] = other
+    return tables
 
 
 def seeds_note(members: Sequence[Group]) -> str:
@@ -304,9 +304,9 @@ def ranking(runs: Runs, measure: str = "accuracy_last") -> Ranking | None:
     """
     table: dict[str, dict[tuple[str, str], float]] = {}
     for group in groups(runs):
-        found = seed_scores(runs, group, measure)
-        if found and not why_not(runs, group):
-            table.setdefault(group.label, {})[group.task] = sum(found.values()) / len(found)
+        scores = seed_scores(runs, group, measure)
+        if scores and not why_not(runs, group):
+            table.setdefault(group.label, {})[group.task] = sum(scores.values()) / len(scores)
     frame = _largest_block(pd.DataFrame(table))
     tasks, count = frame.shape
     if count < 3 or tasks < 2:
@@ -326,8 +326,8 @@ def _largest_block(frame: pd.DataFrame) -> pd.DataFrame:
     blocks = [
         frame[counts[counts >= least].index].dropna() for least in sorted(set(counts), reverse=True) if least
     ]
-    ranked = [one for one in blocks if one.shape[0] >= 2 and one.shape[1] >= 3]
-    return max(ranked, key=lambda one: one.size, default=pd.DataFrame())
+    ranked = [block for block in blocks if block.shape[0] >= 2 and block.shape[1] >= 3]
+    return max(ranked, key=lambda block: block.size, default=pd.DataFrame())
 
 
 def critical_difference(methods: int, tasks: int) -> float:

@@ -72,11 +72,11 @@ def agreement(ours: Sequence[float], printed: PrintedNumber, margin: float, *, c
         counted: Whether values are counts, which may be exactly alike in all seeds. Accuracies that are alike
             in all seeds, on both sides, have no interval.
     """
-    found = difference(ours, printed)
-    if found is None or (found.error <= NO_SPREAD and not counted):
+    gap = difference(ours, printed)
+    if gap is None or (gap.error <= NO_SPREAD and not counted):
         return TOO_FEW
-    low, high = found.interval(CLOSE)
+    low, high = gap.interval(CLOSE)
     if -margin <= low and high <= margin:
         return AGREES
-    low, high = found.interval(FAR)
+    low, high = gap.interval(FAR)
     return DIFFERS if low > margin or high < -margin else TOO_FEW

@@ -25,7 +25,7 @@ def client_gains(
     seeds, splits = runs.runs["seed"], runs.runs["partition_sha256"]
     scores = runs.once(("client scores", metric.name), lambda: _last(runs, metric.name))
     others = list(baseline)
-    found: list[list[float]] = []
+    gains: list[list[float]] = []
     for name in names:
         for other in others:
             if (
@@ -34,8 +34,8 @@ def client_gains(
                 and name in scores
                 and other in scores
             ):
-                found.append((scores[name].to_numpy(float) - scores[other].to_numpy(float)).tolist())
-    known = [[value for value in values if not math.isnan(value)] for values in found]
+                gains.append((scores[name].to_numpy(float) - scores[other].to_numpy(float)).tolist())
+    known = [[value for value in values if not math.isnan(value)] for values in gains]
     return [values for values in known if values]
 
 

@@ -56,8 +56,8 @@ MEASURES = {
 
 def measures(runs: Runs) -> pd.DataFrame:
     """Return the columns of MEASURES for each run. A value that a run did not measure is NaN."""
-    made: pd.DataFrame = runs.once("measures", lambda: _measures(runs))
-    return made
+    table: pd.DataFrame = runs.once("measures", lambda: _measures(runs))
+    return table
 
 
 def _measures(runs: Runs) -> pd.DataFrame:
@@ -79,8 +79,8 @@ def _measures(runs: Runs) -> pd.DataFrame:
         "personal_f1": recent(runs.series(kinds.PERSONAL_F1), 1),
         "unseen_global": recent(runs.series(UNSEEN["global"]), 1),
         "unseen_personal": recent(runs.series(UNSEEN["personal"]), 1),
-        **{f"worst_decile_{of}": recent(runs.series(one), 1) for of, one in WORST_DECILE.items()},
-        **{f"spread_{of}": recent(runs.series(one), 1) for of, one in SPREAD.items()},
+        **{f"worst_decile_{of}": recent(runs.series(metric), 1) for of, metric in WORST_DECILE.items()},
+        **{f"spread_{of}": recent(runs.series(metric), 1) for of, metric in SPREAD.items()},
         "calibration": recent(runs.series(CALIBRATION), 1),
         "between_last": recent(between, 1),
         "between_mean10": recent(between, LAST_ROUNDS),
@@ -110,10 +110,10 @@ def _balanced(runs: Runs) -> dict[str, pd.Series[float]]:
     """
     curves = {name: class_curves(runs, name).mean(axis=1).dropna() for name in map(str, runs.runs.index)}
     ends = {name: (curve.iloc[-1], curve.max()) for name, curve in curves.items() if len(curve)}
-    found = pd.DataFrame.from_dict(
+    frame = pd.DataFrame.from_dict(
         ends, orient="index", columns=["balanced_last", "balanced_best"], dtype=float
     )
-    return {"balanced_last": found["balanced_last"], "balanced_best": found["balanced_best"]}
+    return {"balanced_last": frame["balanced_last"], "balanced_best": frame["balanced_best"]}
 
 
 WEIGHTED = {  # name of the measure: whose scores in which rows
@@ -126,12 +126,12 @@ WEIGHTED = {  # name of the measure: whose scores in which rows
 
 def _weighted(runs: Runs) -> dict[str, pd.Series[float]]:
     """Return Σ correct / Σ samples over clients after the last scored round, and in the best one."""
-    rows, found = runs.by_samples.sort_values("round", kind="stable"), dict[str, "pd.Series[float]"]()
+    rows, columns = runs.by_samples.sort_values("round", kind="stable"), dict[str, "pd.Series[float]"]()
     for name, metric in WEIGHTED.items():
         mine = rows[(rows["model"] == metric.model) & (rows["metric"] == metric.name)]
         values = mine.groupby("run")["value"]
-        found[f"{name}_weighted_last"], found[f"{name}_weighted_best"] = values.last(), values.max()
-    return found
+        columns[f"{name}_weighted_last"], columns[f"{name}_weighted_best"] = values.last(), values.max()
+    return columns
 
 
 def _selected(runs: Runs) -> dict[str, pd.Series[float]]:
@@ -139,14 +139,14 @@ def _selected(runs: Runs) -> dict[str, pd.Series[float]]:
 
     `a_sel_drop` is the decline of the clients' models since the first stage.
     """
-    own, whole = (
+    local, whole = (
         runs.series(kinds.PERSONAL_ACCURACY),
         runs.series(kinds.GLOBAL_BETWEEN),
     )
     last = {
-        name: lately(runs, at_stage(runs, rows)) for name, rows in (("a_sel", own), ("a_sel_global", whole))
+        name: lately(runs, at_stage(runs, rows)) for name, rows in (("a_sel", local), ("a_sel_global", whole))
     }
-    return {**last, "a_sel_drop": lately(runs, at_stage(runs, own, 0)) - last["a_sel"]}
+    return {**last, "a_sel_drop": lately(runs, at_stage(runs, local, 0)) - last["a_sel"]}
 
 
 def _readings(runs: Runs) -> dict[str, pd.Series[float]]:
@@ -160,10 +160,10 @@ def _readings(runs: Runs) -> dict[str, pd.Series[float]]:
         "eigenvalue_variance_class": kinds.SPECTRUM_CLASSES,
         "eigenvalue_variance_client": kinds.SPECTRUM_CLIENTS,
         "eigenvalue_variance_raw": kinds.SPECTRUM_RAW,
-        **{one.name: one for one in (kinds.FLOATS_MODEL, kinds.FLOATS_TRAINING, kinds.FLOATS_KEPT)},
+        **{metric.name: metric for metric in (kinds.FLOATS_MODEL, kinds.FLOATS_TRAINING, kinds.FLOATS_KEPT)},
     }
-    found = {name: recent(runs.series(metric), 1) for name, metric in rows.items()}
-    return {name: values / 1e6 if name.startswith("floats") else values for name, values in found.items()}
+    columns = {name: recent(runs.series(metric), 1) for name, metric in rows.items()}
+    return {name: values / 1e6 if name.startswith("floats") else values for name, values in columns.items()}
 
 
 def _participants(runs: Runs) -> pd.Series[float]:

@@ -21,8 +21,8 @@ def own_measures(runs: Runs) -> pd.DataFrame:
 
     The columns are called own:NAME:MODEL:BETTER:UNIT. A value that a run did not measure is NaN.
     """
-    made: pd.DataFrame = runs.once("own measures", lambda: _own_measures(runs))
-    return made
+    table: pd.DataFrame = runs.once("own measures", lambda: _own_measures(runs))
+    return table
 
 
 def _own_measures(runs: Runs) -> pd.DataFrame:
@@ -32,21 +32,21 @@ def _own_measures(runs: Runs) -> pd.DataFrame:
             rows = runs.metrics
             kept = (rows["metric"] == name) & (rows["model"] == model) & (rows["split"] == split)
             kept &= rows["run"].isin(those)  # others may call another metric so
-            found = rows[kept & rows["class"].isna()].sort_values("round", kind="stable")
-            if len(found):
-                columns[f"{OWN}:{name}:{model}:{better}:{unit}"] = recent(found, 1)
+            recorded = rows[kept & rows["class"].isna()].sort_values("round", kind="stable")
+            if len(recorded):
+                columns[f"{OWN}:{name}:{model}:{better}:{unit}"] = recent(recorded, 1)
     return pd.DataFrame(columns).reindex(runs.runs.index).astype(float)
 
 
 def _described(runs: Runs) -> dict[tuple[str, str, str], list[str]]:
     """Return name, direction and unit of every metric that a run.json describes, with the runs that do so."""
-    found: dict[tuple[str, str, str], list[str]] = {}
+    described: dict[tuple[str, str, str], list[str]] = {}
     for run, file in runs.files.items():
         listed = file.get("metrics")
-        for one in listed if isinstance(listed, list) else []:
-            kind = str(one["name"]), str(one["better"]), str(one["unit"]).replace(":", " ")
-            found.setdefault(kind, []).append(run)
-    return found
+        for metric in listed if isinstance(listed, list) else []:
+            kind = str(metric["name"]), str(metric["better"]), str(metric["unit"]).replace(":", " ")
+            described.setdefault(kind, []).append(run)
+    return described
 
 
 def own_columns(columns: Collection[str]) -> dict[str, Measure]:

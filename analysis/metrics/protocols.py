@@ -50,19 +50,19 @@ def _columns(runs: Runs) -> list[ProtocolColumn]:
     for title, (word, metric) in OF_CLIENTS.items():
         pooled = together[(together["model"] == metric.model) & (together["metric"] == metric.name)]
         sources |= {f"{title}, mean": (word, runs.series(metric)), f"{title}, pooled": (word, pooled)}
-    found = []
+    columns = []
     for title, (word, rows) in sources.items():
         values = by_run(rows.dropna(subset=["value"]))["value"]
         read = {
             "last": values.last(),
             "best": values.max(),
-            "ten best": values.apply(lambda one: one.nlargest(TEN).mean()),
+            "ten best": values.apply(lambda curve: curve.nlargest(TEN).mean()),
         }
-        found += [
+        columns += [
             ProtocolColumn(f"{title}, {name} %", read[name].astype(float), f"{word}_{MEASURED[name]}")
             for name in READINGS
         ]
-    return [one for one in found if len(one.values)]
+    return [column for column in columns if len(column.values)]
 
 
 class Protocols(NamedTuple):
@@ -85,7 +85,7 @@ def protocol_table(runs: Runs, members: Sequence[Group]) -> Protocols | None:
     cells, ranks, first = dict[tuple[str, str], str](), dict[str, list[int]](), Counter[str]()
     for column in columns:
         means = {group.label: _mean(column.values, group) for group in members}
-        rivals = [one.label for one in classes(runs, members, measure=column.measure)[0]]
+        rivals = [group.label for group in classes(runs, members, measure=column.measure)[0]]
         compared = {label: means[label] for label in rivals if not math.isnan(means[label])}
         for label, mean in means.items():
             shown = "–" if math.isnan(mean) else f"{mean:.2f}"
@@ -95,7 +95,7 @@ def protocol_table(runs: Runs, members: Sequence[Group]) -> Protocols | None:
                 first[label] += rank == 1
                 shown += f" ({rank})"
             cells[label, column.title] = shown
-    titles = [METHOD, RANKS, *(one.title for one in columns)]
+    titles = [METHOD, RANKS, *(column.title for column in columns)]
     rows = [
         [marked(runs, group), _span(ranks.get(group.label, [])), *(cells[group.label, t] for t in titles[2:])]
         for group in members
@@ -107,10 +107,10 @@ def protocol_table(runs: Runs, members: Sequence[Group]) -> Protocols | None:
 def _distinct(columns: Sequence[ProtocolColumn], members: Sequence[Group]) -> list[ProtocolColumn]:
     """Return the protocols without those of the clients' own models, where these are the trained models."""
     names = [name for group in members for name in group.used]
-    known = {one.title: one.values.reindex(names) for one in columns}
+    known = {column.title: column.values.reindex(names) for column in columns}
     trained = {title: title.replace("own", "after", 1) for title in known if title.startswith("own")}
     same = all(other in known and known[title].equals(known[other]) for title, other in trained.items())
-    return [one for one in columns if not (same and one.title in trained)]
+    return [column for column in columns if not (same and column.title in trained)]
 
 
 def _mean(values: pd.Series[float], group: Group) -> float:

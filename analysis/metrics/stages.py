@@ -33,18 +33,18 @@ def stage_counts(runs: Runs) -> pd.Series[float]:
     measured.
     """
 
-    def made() -> pd.Series[float]:
+    def compute() -> pd.Series[float]:
         if runs.runs.empty:
             return pd.Series(dtype=float)
         seen = by_run(runs.metrics)["stage"].max()
-        found = {}
+        stages = {}
         for name, split in runs.runs["partition"].items():
             said = re.match(r"stages:\d+:\d+:(\d+)", str(split))
             last = seen.get(name, math.nan)
-            found[name] = int(said[1]) if said else (1 if math.isnan(last) else int(last) + 1)
-        return pd.Series(found, dtype=float)
+            stages[name] = int(said[1]) if said else (1 if math.isnan(last) else int(last) + 1)
+        return pd.Series(stages, dtype=float)
 
-    counts: pd.Series[float] = runs.once("stage counts", made)
+    counts: pd.Series[float] = runs.once("stage counts", compute)
     return counts
 
 
@@ -78,18 +78,18 @@ def a_glo(runs: Runs) -> pd.DataFrame:
     for the server's model, `oracle` if private heads are replaced by the participants' mean head, and `own`
     if a method answers with a client's own prototypes or model.
     """
-    made: dict[str, tuple[float, str]] = {}
+    values: dict[str, tuple[float, str]] = {}
     for reading, metric in GLOBAL_READINGS.items():
         for run, value in lately(runs, at_stage(runs, runs.series(metric))).items():
-            made.setdefault(str(run), (value, reading))
-    frame = pd.DataFrame.from_dict(made, orient="index", columns=["value", "reading"])
+            values.setdefault(str(run), (value, reading))
+    frame = pd.DataFrame.from_dict(values, orient="index", columns=["value", "reading"])
     return frame.astype({"value": float})
 
 
 def recent(rows: pd.DataFrame, count: int) -> pd.Series[float]:
     """Return the mean of the last `count` rows of each run."""
-    found: pd.Series[float] = by_run(rows)["value"].apply(lambda values: values.iloc[-count:].mean())
-    return found
+    means: pd.Series[float] = by_run(rows)["value"].apply(lambda values: values.iloc[-count:].mean())
+    return means
 
 
 def last_fifth(rows: pd.DataFrame) -> pd.Series[float]:
@@ -97,10 +97,10 @@ def last_fifth(rows: pd.DataFrame) -> pd.Series[float]:
 
     So runs of equal training in rounds of different lengths are read over the same part of it.
     """
-    found: pd.Series[float] = by_run(rows)["value"].apply(
+    means: pd.Series[float] = by_run(rows)["value"].apply(
         lambda values: values.iloc[-max(round(len(values) / 5), 1) :].mean()
     )
-    return found
+    return means
 
 
 def lately(runs: Runs, rows: pd.DataFrame) -> pd.Series[float]:
@@ -110,8 +110,8 @@ def lately(runs: Runs, rows: pd.DataFrame) -> pd.Series[float]:
     """
     rounds = pd.to_numeric(runs.runs.reindex(columns=[PLANNED])[PLANNED])
     window = (rounds / stage_counts(runs) // 2).clip(1, VISITS).fillna(VISITS)
-    found = {str(run): mine["value"].iloc[-int(window[str(run)]) :].mean() for run, mine in by_run(rows)}
-    return pd.Series(found, dtype=float)
+    means = {str(run): mine["value"].iloc[-int(window[str(run)]) :].mean() for run, mine in by_run(rows)}
+    return pd.Series(means, dtype=float)
 
 
 def a_sel(runs: Runs, whole: bool = False) -> pd.DataFrame:
@@ -123,8 +123,8 @@ def a_sel(runs: Runs, whole: bool = False) -> pd.DataFrame:
     """
     rows = runs.series(scores.GLOBAL_BETWEEN if whole else scores.PERSONAL_ACCURACY)
     last = int(stage_counts(runs).max()) if len(runs.runs) else 0
-    found = {stage: lately(runs, at_stage(runs, rows, stage)) for stage in range(last)}
-    return pd.DataFrame({stage: values for stage, values in found.items() if len(values)}).reindex(
+    by_stage = {stage: lately(runs, at_stage(runs, rows, stage)) for stage in range(last)}
+    return pd.DataFrame({stage: values for stage, values in by_stage.items() if len(values)}).reindex(
         runs.runs.index
     )
 
@@ -135,15 +135,15 @@ def forgetting(runs: Runs) -> pd.Series[float]:
     F_i follows from the accuracies of the client's own model when it last was in each stage.
     """
     rows = runs.scores[runs.scores["metric"].str.startswith(scores.STAGE_ACCURACY.name)]
-    found = {}
+    means = {}
     for run, mine in by_run(rows):
         tested = mine["metric"].str.removeprefix(scores.STAGE_ACCURACY.name).astype(int)
         mine = mine.assign(tested=tested, stage=mine["stage"].fillna(0).astype(int))
         count = int(stage_counts(runs)[str(run)])
-        each = [stage_forgetting(_square(one, count)) for _, one in mine.groupby("client")]
+        each = [stage_forgetting(_square(client, count)) for _, client in mine.groupby("client")]
         known = [value for value in each if not math.isnan(value)]
-        found[run] = sum(known) / len(known) if known else math.nan
-    return pd.Series(found, dtype=float)
+        means[run] = sum(known) / len(known) if known else math.nan
+    return pd.Series(means, dtype=float)
 
 
 def _square(rows: pd.DataFrame, count: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:

@@ -100,12 +100,12 @@ def _group_row(group: Group, measured: pd.DataFrame, runs: Runs) -> dict[str, ob
     names = list(group.used)
     row: dict[str, object] = {"method": group.label, "dataset": group.dataset, "partition": group.partition}
     row["seeds"] = len(names)
-    found = measured.loc[names]  # Looked up once, because a lookup by label takes milliseconds.
+    of_group = measured.loc[names]  # Looked up once, because a lookup by label takes milliseconds.
     done = runs.runs.loc[names, "rounds_done"]
     whole = (runs.runs.loc[names, "state"] == "finished") & (runs.runs.loc[names, "damage"] == "")
     alike = done.nunique() == 1 or whole.all()
     for measure in (*MEASURES, *own_columns(measured.columns)):
-        values = [value for value in found[measure].tolist() if not math.isnan(value)]
+        values = [value for value in of_group[measure].tolist() if not math.isnan(value)]
         row[measure] = sum(values) / len(values) if values else math.nan
         row[f"{measure}_ci"] = reported_interval(values) if alike else math.nan
         row[f"{measure}_seeds"] = len(values)
@@ -129,10 +129,10 @@ def effort(runs: Runs, group: Group) -> dict[str, str]:
     were downloaded, before training. What no run.json says is a dash.
     """
     about = [section(runs.files[name], "effective") for name in group.used]
-    epochs = [f"{one['epochs']:g}" for one in about[0].get("shared", []) if "epochs" in one]
-    steps = [one["steps"] for one in about if "steps" in one]
+    epochs = [f"{pass_['epochs']:g}" for pass_ in about[0].get("shared", []) if "epochs" in pass_]
+    steps = [run["steps"] for run in about if "steps" in run]
     settings = section(about[0], "overridden").items()
-    used = [f"{name} = {'own rule' if one['used'] is None else one['used']}" for name, one in settings]
+    used = [f"{name} = {'own rule' if pair['used'] is None else pair['used']}" for name, pair in settings]
     private = ["private"] if epochs and "private" in about[0] else []
     return {
         "local_epochs": " + ".join(epochs + private) or "–",
@@ -158,7 +158,7 @@ def shared_effort(runs: Runs, members: Sequence[Group]) -> str:
     common = [
         f"{title[0].lower()}{title[1:]} {told[0][name]}"
         for name, title in EFFORT.items()
-        if len({one[name] for one in told}) == 1 and told[0][name] not in ("–", AFTER)
+        if len({row[name] for row in told}) == 1 and told[0][name] not in ("–", AFTER)
     ]
     return f"The same for every row: {', '.join(common)}." if common else ""
 
@@ -172,9 +172,9 @@ def cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     names = [name for name in first if name in table]
     known = {**MEASURES, **own_columns(table.columns)}
     shown = {
-        name: one
-        for name, one in known.items()
-        if name in table and (not one.optional or table[name].notna().any())
+        name: measure
+        for name, measure in known.items()
+        if name in table and (not measure.optional or table[name].notna().any())
     }
     titles = [_TITLES[name] for name in names] + [m.title for m in shown.values()] + ["Rounds", "State"]
     said = "comparable" in table
@@ -217,7 +217,7 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
     Numbers are not rounded, and no name is read as a formula by a spreadsheet.
     """
     words = {
-        name: [for_csv(one) if isinstance(one, str) else one for one in table[name]]
+        name: [for_csv(cell) if isinstance(cell, str) else cell for cell in table[name]]
         for name in table.columns
         if not pd.api.types.is_numeric_dtype(table[name])
     }

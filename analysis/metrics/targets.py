@@ -92,8 +92,8 @@ def _means(reached: dict[str, float], sent: pd.DataFrame) -> list[str]:
 
 def _seconds(reached: dict[str, float], clock: pd.DataFrame) -> str:
     """Return the mean seconds on the virtual clock over the seeds, all of which reach the target."""
-    found = [float(clock[name].loc[number]) for name, number in reached.items() if name in clock]
-    return _in_digits(sum(found) / len(found)) if found else "–"
+    seconds = [float(clock[name].loc[number]) for name, number in reached.items() if name in clock]
+    return _in_digits(sum(seconds) / len(seconds)) if seconds else "–"
 
 
 def _in_digits(value: float) -> str:

@@ -36,17 +36,17 @@ def absence(item: Reproduction, place: Place, runs: Runs) -> Absence:
     """Return why a cell has no number, also for a cell of a column of averages."""
     if values_of(item, place, runs):
         return Absence()
-    average = next((one for one in item.about.get("averages", ()) if one["column"] == place[1]), None)
+    average = next((mean for mean in item.about.get("averages", ()) if mean["column"] == place[1]), None)
     if average is None:
         return _of_cell(item, place, runs)
-    found = first_said([absence(item, (place[0], one), runs) for one in average["of"]])
-    return found if found.word else Absence(NOT_RUN, "its columns share no seed")
+    absent = first_said([absence(item, (place[0], column), runs) for column in average["of"]])
+    return absent if absent.word else Absence(NOT_RUN, "its columns share no seed")
 
 
-def first_said(found: Sequence[Absence]) -> Absence:
+def first_said(absences: Sequence[Absence]) -> Absence:
     """Return the absence that is said first of several; an empty one if nothing is absent."""
-    absent = [one for one in found if one.word]
-    return min(absent, key=lambda one: ORDER.index(one.word)) if absent else Absence()
+    absent = [reason for reason in absences if reason.word]
+    return min(absent, key=lambda reason: ORDER.index(reason.word)) if absent else Absence()
 
 
 def _of_cell(item: Reproduction, place: Place, runs: Runs) -> Absence:
@@ -69,7 +69,7 @@ def _of_cell(item: Reproduction, place: Place, runs: Runs) -> Absence:
 
 def setting_absence(item: Reproduction, cell: JsonObject, setting: str, runs: Runs) -> str:
     """Return why a setting that was tried for a cell has no mean, in a few words."""
-    folders = next(one["runs"] for one in cell["settings"] if one["setting"] == setting)
+    folders = next(tried["runs"] for tried in cell["settings"] if tried["setting"] == setting)
     if not loaded_names(item, folders, runs):
         return NOT_RUN
     return "fewer seeds" if cell_names(item, {"runs": folders}, runs) else NOT_COMPARABLE

@@ -39,19 +39,19 @@ def averages_view(item: Reproduction, runs: Runs) -> tuple[list[DrawnFigure], di
     told = {cell["row"] for cell in item.about["cells"] if cell["printed"] and not smoke}
     printed = {row: pair for row in rows if row in told and not math.isnan(sum(pair := _printed(item, row)))}
     ours, columns = _ours(item, runs)
-    found = []
+    figures = []
     if printed:
         caption = "Printed averages over all benchmarks: Avg of Table I and of Table II."
-        found.append(DrawnFigure(_plane(printed, rows), caption, "natural"))
+        figures.append(DrawnFigure(_plane(printed, rows), caption, "natural"))
     if ours:
         where = ", ".join(columns)
-        found.append(
+        figures.append(
             DrawnFigure(
                 _plane(ours, rows), f"Ours, mean over {where} and the seeds there are, last round.", "natural"
             )
         )
     if smoke:
-        return found, {}
+        return figures, {}
     columns_of = {
         whose: pairs for whose, pairs in (("Paper", printed), ("Ours", ours)) if pairs or whose == "Ours"
     }
@@ -61,9 +61,9 @@ def averages_view(item: Reproduction, runs: Runs) -> tuple[list[DrawnFigure], di
     ]
     words = frozenset({"Method", *(f"{whose}: front" for whose in columns_of)})
     table = TextTable(["Method", *titles], lines, words)
-    return found, {
+    return figures, {
         "Pareto front: no other method is as good in both and better in one": table
-    } if found else {}
+    } if figures else {}
 
 
 def front(pairs: Mapping[str, ScorePair]) -> set[str]:
@@ -73,8 +73,8 @@ def front(pairs: Mapping[str, ScorePair]) -> set[str]:
     """
     return {
         name
-        for name, one in pairs.items()
-        if not any(other.x >= one.x and other.y >= one.y and other != one for other in pairs.values())
+        for name, pair in pairs.items()
+        if not any(other.x >= pair.x and other.y >= pair.y and other != pair for other in pairs.values())
     }
 
 
@@ -90,7 +90,7 @@ def _printed(item: Reproduction, row: str) -> ScorePair:
 def _ours(item: Reproduction, runs: Runs) -> tuple[dict[str, ScorePair], list[str]]:
     """Return the means over the columns that all methods with runs have, and these columns."""
     names = {(cell["row"], cell["column"]): cell_names(item, cell, runs) for cell in item.about["cells"]}
-    there = {key: found for key, found in names.items() if found}
+    there = {key: loaded for key, loaded in names.items() if loaded}
     rows, columns = (list(dict.fromkeys(key[i] for key in there)) for i in (0, 1))
     common = [column for column in columns if all((row, column) in there for row in rows)]
     values = measures(runs)[list(OURS)]

@@ -81,12 +81,12 @@ def values_of(item: Reproduction, key: tuple[str, str], runs: Runs, measure: str
     values are those of the cell's best one, whichever measure is named.
     """
     row, column = key
-    average = next((one for one in item.about.get("averages", ()) if one["column"] == column), None)
+    average = next((mean for mean in item.about.get("averages", ()) if mean["column"] == column), None)
     if average is None:
         return cell_values(item, key, runs, measure)
-    seeds = [cell_values(item, (row, one), runs, measure) for one in average["of"]]
+    seeds = [cell_values(item, (row, part), runs, measure) for part in average["of"]]
     common = set.intersection(*map(set, seeds)) if seeds else set()
-    return {seed: sum(one[seed] for one in seeds) / len(seeds) for seed in sorted(common)}
+    return {seed: sum(values[seed] for values in seeds) / len(seeds) for seed in sorted(common)}
 
 
 def cell_values(item: Reproduction, key: tuple[str, str], runs: Runs, measure: str = "") -> dict[int, float]:
@@ -107,11 +107,11 @@ def cell_values(item: Reproduction, key: tuple[str, str], runs: Runs, measure: s
             if measure in ROUNDS
             else _moved(runs, names, baseline, SIGNS[measure])
         )
-    found = measures(runs).loc[names, measure] * (1 if measure in DIGITS else 100)
+    values = measures(runs).loc[names, measure] * (1 if measure in DIGITS else 100)
     seeds = runs.runs.loc[names, "seed"]
     return {
         int(seed): float(value)
-        for seed, value in sorted(zip(seeds, found, strict=True))
+        for seed, value in sorted(zip(seeds, values, strict=True))
         if not math.isnan(value)
     }
 
@@ -125,17 +125,17 @@ def _rounds_to(runs: Runs, names: Sequence[str], baseline: Sequence[str], measur
     matrix, best = runs.matrix(ROUNDS[measure]), measure == "rounds_to_baseline"
     seeds = {str(name): int(seed) for name, seed in runs.runs["seed"].items()}
     curves = {seeds[name]: matrix[name].dropna() for name in baseline if name in matrix}
-    found = {}
+    rounds = {}
     for name in names:
         seed = seeds[name]
         if seed in curves and name in matrix:
             curve = curves[seed]
             target = float(curve.max() if best else curve.iloc[-LAST_ROUNDS:].mean())
             reached = first_reaching(matrix[name], target)
-            found[seed] = (
+            rounds[seed] = (
                 float(curve.index[-1]) if name in baseline else (math.inf if math.isnan(reached) else reached)
             )
-    return dict(sorted(found.items()))
+    return dict(sorted(rounds.items()))
 
 
 def _moved(runs: Runs, names: Sequence[str], baseline: Sequence[str], sign: int) -> dict[int, float]:
@@ -144,8 +144,8 @@ def _moved(runs: Runs, names: Sequence[str], baseline: Sequence[str], sign: int)
     A client counts if its last score between rounds is above (sign 1) or below (sign −1) that of the same
     client in the baseline's run of the same seed.
     """
-    found = {}
+    shares = {}
     for name in names:
         for gains in client_gains(runs, [name], baseline, PERSONAL_BETWEEN):
-            found[int(runs.runs["seed"][name])] = 100 * sum(sign * gain > 0 for gain in gains) / len(gains)
-    return dict(sorted(found.items()))
+            shares[int(runs.runs["seed"][name])] = 100 * sum(sign * gain > 0 for gain in gains) / len(gains)
+    return dict(sorted(shares.items()))

@@ -123,12 +123,12 @@ class ClaimResult(NamedTuple):
 
 def claim_results(item: Reproduction, runs: Runs) -> list[ClaimResult]:
     """Return the claims of the item, corrected together."""
-    found = []
+    results = []
     for claim in item.about.get("claims", ()):
         left, given = _sums(item, claim["terms"], runs), _sums(item, claim.get("given", ()), runs)
         seeds = sorted(left.keys() & given.keys() if claim.get("given") else left)
         values = [left[seed] - claim.get("minus", 0.0) for seed in seeds]
-        found.append(
+        results.append(
             ClaimResult(
                 claim["text"],
                 values,
@@ -143,8 +143,8 @@ def claim_results(item: Reproduction, runs: Runs) -> list[ClaimResult]:
                 said_strengths(claim["terms"], item, runs),
             )
         )
-    corrected = holm([claim.p for claim in found])
-    return [claim._replace(adjusted=p) for claim, p in zip(found, corrected, strict=True)]
+    corrected = holm([claim.p for claim in results])
+    return [claim._replace(adjusted=p) for claim, p in zip(results, corrected, strict=True)]
 
 
 def _named(terms: Sequence[Sequence[float | str]]) -> list[Place]:
@@ -153,7 +153,7 @@ def _named(terms: Sequence[Sequence[float | str]]) -> list[Place]:
 
 def _places(item: Reproduction, terms: Sequence[Sequence[float | str]]) -> list[Place]:
     """Return the cells that a claim names, those behind an average in its place."""
-    behind = {one["column"]: one["of"] for one in item.about.get("averages", ())}
+    behind = {average["column"]: average["of"] for average in item.about.get("averages", ())}
     return list(
         dict.fromkeys((row, part) for row, column in _named(terms) for part in behind.get(column, [column]))
     )
@@ -211,12 +211,12 @@ def judged(item: Reproduction, runs: Runs) -> list[ClaimResult]:
 
     Smoke runs only show whether values are equal.
     """
-    return [one for one in claim_results(item, runs) if item.about["scale"] != "smoke" or one.within == 0]
+    return [test for test in claim_results(item, runs) if item.about["scale"] != "smoke" or test.within == 0]
 
 
 def claim_counts(item: Reproduction, runs: Runs) -> str:
     """Return how many claims have each verdict, such as `4 claims: holds 3, not separated 1`."""
-    return tally([claim_word(item, one) for one in judged(item, runs)])
+    return tally([claim_word(item, claim) for claim in judged(item, runs)])
 
 
 def tally(verdicts: Sequence[str]) -> str:
@@ -224,7 +224,7 @@ def tally(verdicts: Sequence[str]) -> str:
 
     A reason that follows a verdict, as in "no test: the terms of …", differs by claim, so it is left out.
     """
-    words = Counter(one.partition(":")[0] for one in verdicts)
+    words = Counter(verdict.partition(":")[0] for verdict in verdicts)
     said = ", ".join(f"{word} {number}" for word, number in words.most_common())
     count = len(verdicts)
     return f"{count} claim{'' if count == 1 else 's'}: {said}" if count else ""
@@ -234,14 +234,14 @@ def claim_table(item: Reproduction, runs: Runs) -> TextTable | None:
     """Return a table of claims: left sides, seeds, p-values, strengths and verdicts; None without claims."""
     lines = [
         [
-            _said(one),
-            _shown(one),
-            str(len(one.values)),
-            p_text(math.nan if one.adjusted is None else one.adjusted),
-            one.strengths or "–",
-            claim_word(item, one),
+            _said(claim),
+            _shown(claim),
+            str(len(claim.values)),
+            p_text(math.nan if claim.adjusted is None else claim.adjusted),
+            claim.strengths or "–",
+            claim_word(item, claim),
         ]
-        for one in judged(item, runs)
+        for claim in judged(item, runs)
     ]
     if not lines:
         return None
@@ -251,22 +251,22 @@ def claim_table(item: Reproduction, runs: Runs) -> TextTable | None:
     )
 
 
-def claim_word(item: Reproduction, one: ClaimResult) -> str:
+def claim_word(item: Reproduction, claim: ClaimResult) -> str:
     """Return the verdict. Of smoke runs it says what was seen, because they decide nothing about a paper."""
-    if item.about["scale"] != "smoke" or not one.values:
-        return one.verdict
-    return "runs, and the bits are equal" if one.verdict == "holds" else "runs, and the bits differ"
+    if item.about["scale"] != "smoke" or not claim.values:
+        return claim.verdict
+    return "runs, and the bits are equal" if claim.verdict == "holds" else "runs, and the bits differ"
 
 
-def _said(one: ClaimResult) -> str:
+def _said(claim: ClaimResult) -> str:
     """Return the claim, with what is to be known of its rows: a best of several gains by being chosen."""
-    return f"{one.text} ({one.chosen})" if one.chosen else one.text
+    return f"{claim.text} ({claim.chosen})" if claim.chosen else claim.text
 
 
-def _shown(one: ClaimResult) -> str:
-    if not one.values:
+def _shown(claim: ClaimResult) -> str:
+    if not claim.values:
         return "–"
-    if not all(map(math.isfinite, one.values)):
-        return shown(one.values, 2, sign=True)
-    half = "" if math.isnan(one.half) else f" ± {one.half:.2f}"
-    return f"{one.mean:+.2f}".replace("-", "−") + half
+    if not all(map(math.isfinite, claim.values)):
+        return shown(claim.values, 2, sign=True)
+    half = "" if math.isnan(claim.half) else f" ± {claim.half:.2f}"
+    return f"{claim.mean:+.2f}".replace("-", "−") + half

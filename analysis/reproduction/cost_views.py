@@ -31,17 +31,17 @@ def cost_view(item: Reproduction, runs: Runs) -> View:
         where.setdefault(cell["column"].split()[0], {}).setdefault(cell["row"], []).extend(names)
     if not where:
         return View([], {})
-    found = {
+    costs = {
         dataset: {row: _costs(runs, names, item.about["measure"]) for row, names in methods.items()}
         for dataset, methods in where.items()
     }
-    found |= _mean_costs(found)
+    costs |= _mean_costs(costs)
     panels: dict[str, dict[str, Cost]] = {}
     lines = []
-    for dataset, methods in found.items():
-        for row, one in methods.items():
-            panels.setdefault(dataset, {})[row] = Cost(one[0], one[2], one[5])
-            cells = zip((*one[:5], 100 * one[5]), COST_DIGITS, strict=True)
+    for dataset, methods in costs.items():
+        for row, numbers in methods.items():
+            panels.setdefault(dataset, {})[row] = Cost(numbers[0], numbers[2], numbers[5])
+            cells = zip((*numbers[:5], 100 * numbers[5]), COST_DIGITS, strict=True)
             lines.append([row, dataset, *(shown([value], digits) for value, digits in cells)])
     caption = (
         "Time: a client's local round on this machine, median over clients and rounds but the first. Memory: "
@@ -75,17 +75,17 @@ def _costs(runs: Runs, names: list[str], measure: str) -> list[float]:
     return [seconds, 1e6 * sample, held, of_model, float(values["floats_kept"]), float(values[measure])]
 
 
-def _mean_costs(found: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, dict[str, list[float]]]:
+def _mean_costs(costs: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, dict[str, list[float]]]:
     """Return an additional "data set" with every method's mean over the data sets that all methods have.
 
     Each data set counts once. The result is empty for fewer than two of them.
     """
-    rows = dict.fromkeys(row for methods in found.values() for row in methods)
-    common = [methods for methods in found.values() if methods.keys() == rows.keys()]
+    rows = dict.fromkeys(row for methods in costs.values() for row in methods)
+    common = [methods for methods in costs.values() if methods.keys() == rows.keys()]
     if len(common) < 2:
         return {}
     means = {
-        row: [sum(values) / len(common) for values in zip(*(one[row] for one in common), strict=True)]
+        row: [sum(values) / len(common) for values in zip(*(methods[row] for methods in common), strict=True)]
         for row in rows
     }
     return {f"mean of {len(common)}": means}
@@ -131,9 +131,9 @@ def speed_view(item: Reproduction, runs: Runs) -> View:
 def _printed(item: Reproduction, cell: JsonObject, metrics: Sequence[str]) -> float:
     """Return what the paper prints for a cell under another metric; NaN if it prints nothing."""
     where = cell["printed"] if item.about["scale"] != "smoke" else {}
-    found = (
+    values = (
         [printed_value(item.about["paper"], {**where, "metric": metric}) for metric in metrics]
         if where
         else []
     )
-    return next((value for value in found if not math.isnan(value)), math.nan)
+    return next((value for value in values if not math.isnan(value)), math.nan)

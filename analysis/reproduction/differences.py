@@ -29,8 +29,8 @@ class Difference(NamedTuple):
 
 def gain(scores: Scores, row: str, baseline: str) -> Difference:
     """Return a row's value minus the baseline's."""
-    one, other = scores.get(row, {}), scores.get(baseline, {})
-    return Difference([one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())])
+    left, other = scores.get(row, {}), scores.get(baseline, {})
+    return Difference([left[seed] - other[seed] for seed in sorted(left.keys() & other.keys())])
 
 
 def to_best_other(scores: Scores, row: str, baseline: str) -> Difference:
@@ -51,8 +51,8 @@ def to_best_other(scores: Scores, row: str, baseline: str) -> Difference:
 
 def added(scores: Scores, row: str, baseline: str) -> Difference:
     """Return by how many per cent a row's value exceeds the baseline's."""
-    one, other = scores.get(row, {}), scores.get(baseline, {})
-    return Difference([100 * (one[seed] / other[seed] - 1) for seed in sorted(one.keys() & other.keys())])
+    left, other = scores.get(row, {}), scores.get(baseline, {})
+    return Difference([100 * (left[seed] / other[seed] - 1) for seed in sorted(left.keys() & other.keys())])
 
 
 class DifferenceKind(NamedTuple):
@@ -85,17 +85,17 @@ def difference_table(item: Reproduction, runs: Runs) -> TextTable | None:
             printed[column] = _printed_scores(item, places, row, column)
             ours[column] = {name: values_of(item, (name, column), runs) for name in printed[column]}
         kind = KINDS[metric]
-        theirs, own = (kind.of(scores[column], row, baseline) for scores in (printed, ours))
-        numbers = (shown(values, kind.digits, sign=True) for values in ([value], theirs.values, own.values))
+        told, scored = (kind.of(scores[column], row, baseline) for scores in (printed, ours))
+        numbers = (shown(values, kind.digits, sign=True) for values in ([value], told.values, scored.values))
         lines.append(
             [
                 row,
                 column,
                 kind.text.format(baseline),
                 *numbers,
-                str(len(own.values)),
-                theirs.to or "–",
-                own.to or "–",
+                str(len(scored.values)),
+                told.to or "–",
+                scored.to or "–",
             ]
         )
     if not lines:
@@ -110,17 +110,17 @@ def _told(item: Reproduction, places: Mapping[Place, Mapping[str, str]]) -> dict
 
     Of averages, only those over all columns of the average count.
     """
-    paper, partial = item.about["paper"], {one["column"] for one in item.about["averages"] if not _whole(one)}
+    paper, partial = item.about["paper"], {a["column"] for a in item.about["averages"] if not _whole(a)}
     frame = printed_values(paper)
     rows = set(frame.loc[frame["metric"].isin(list(KINDS)), "method"])
-    found: dict[tuple[str, str, str], float] = {}
+    told: dict[tuple[str, str, str], float] = {}
     for (row, column), where in places.items():
         if where.get("method") in rows and column not in partial:
             values = {metric: printed_value(paper, {**where, "metric": metric}) for metric in KINDS}
-            found |= {
+            told |= {
                 (row, column, metric): value for metric, value in values.items() if not math.isnan(value)
             }
-    return found
+    return told
 
 
 def _whole(average: JsonObject) -> bool:
@@ -135,11 +135,11 @@ def _printed_scores(
     `row` is a row with a cell. The value of an average is computed from its columns, not taken from the
     print.
     """
-    average = next((one for one in item.about["averages"] if one["column"] == column), None)
+    average = next((average for average in item.about["averages"] if average["column"] == column), None)
     parts = (column,) if average is None else average["of"]
     columns = [_printed_column(item.about["paper"], places.get((row, part), {})) for part in parts]
-    common = [name for name in columns[0] if all(name in one for one in columns)]
-    return {name: {0: sum(one[name] for one in columns) / len(columns)} for name in common}
+    common = [name for name in columns[0] if all(name in scores for scores in columns)]
+    return {name: {0: sum(scores[name] for scores in columns) / len(columns)} for name in common}
 
 
 def _printed_column(paper: str, where: Mapping[str, str]) -> dict[str, float]:

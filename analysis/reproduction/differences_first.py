@@ -32,16 +32,16 @@ def difference_matrix(item: Reproduction, runs: Runs) -> TextTable | None:
         return None
     rows, columns = table_order(item)
     columns = [column for column in columns if any((row, column) in both for row in rows)]
-    found = [
+    cells = [
         [row, *(_pair(item, lines[row, column]) if (row, column) in both else "–" for column in columns)]
         for row in rows
         if any((row, column) in both for column in columns)
     ]
     known = rank_correlations(lines)
-    found.append([CORRELATION, *(f"{known[one]:.2f}" if one in known else "–" for one in columns)])
+    cells.append([CORRELATION, *(f"{known[column]:.2f}" if column in known else "–" for column in columns)])
     titles = ["Method", *(column_name(item, column) for column in columns)]
     return TextTable(
-        titles, [[cell.replace("-", "−") for cell in row] for row in found], frozenset({"Method"})
+        titles, [[cell.replace("-", "−") for cell in row] for row in cells], frozenset({"Method"})
     )
 
 
@@ -62,12 +62,12 @@ def rank_correlations(lines: Mapping[tuple[str, str], Line]) -> dict[str, float]
     for line in lines.values():
         if line.target and not line.lost and math.isfinite(line.printed) and math.isfinite(line.mean):
             pairs.setdefault(line.column, []).append((line.printed, line.mean))
-    found = {}
+    correlations = {}
     for column, numbers in pairs.items():
         printed, ours = zip(*numbers, strict=True)
         if len(numbers) >= LEAST_ROWS and len(set(printed)) > 1 and len(set(ours)) > 1:
-            found[column] = float(spearmanr(printed, ours).statistic)
-    return found
+            correlations[column] = float(spearmanr(printed, ours).statistic)
+    return correlations
 
 
 def first_sentence(item: Reproduction, runs: Runs) -> str:
@@ -106,15 +106,15 @@ def _signs(words: Mapping[str, int], baseline: str, margin: str) -> str:
     return f"Of {beyond} printed differences to {baseline} that are larger than {margin}: {told}"
 
 
-def _orders(found: Mapping[str, float]) -> str:
-    if not found:
+def _orders(known: Mapping[str, float]) -> str:
+    if not known:
         return ""
     start = "The rank correlation of the printed order and ours is"
-    if len(found) > MOST_NAMED:
-        low, high = min(found.values()), max(found.values())
+    if len(known) > MOST_NAMED:
+        low, high = min(known.values()), max(known.values())
         told = (
-            f"{low:.2f} to {high:.2f} in {len(found)} columns, with the median {median(found.values()):.2f}"
+            f"{low:.2f} to {high:.2f} in {len(known)} columns, with the median {median(known.values()):.2f}"
         )
     else:
-        told = ", ".join(f"{value:.2f} in {column}" for column, value in found.items())
+        told = ", ".join(f"{value:.2f} in {column}" for column, value in known.items())
     return f"{start} {told}".replace("-", "−")

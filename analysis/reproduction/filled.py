@@ -68,8 +68,8 @@ def filled(text: str, item: Reproduction, runs: Runs) -> str:
             raise ValueError(
                 f"{item.title}: there is no cell {match[0]}; write {{{{ROW | COLUMN | NUMBER}}}}"
             )
-        found = NUMBERS[what](line, item) if what in NUMBERS else _by_seed(item, runs, line, what)
-        text = found if isinstance(found, str) else shown(found[0], digits_of(item, line), found[1])
+        value = NUMBERS[what](line, item) if what in NUMBERS else _by_seed(item, runs, line, what)
+        text = value if isinstance(value, str) else shown(value[0], digits_of(item, line), value[1])
         if text in ("–", ""):
             raise ValueError(f"{item.title}: there is no number {match[0]}")
         return text

@@ -29,22 +29,22 @@ def _gains(item: Reproduction, runs: Runs) -> dict[tuple[str, str], list[list[fl
         for cell, names in cells
         if cell["row"] != item.about["baseline"] and cell["column"] in base
     ]
-    found = {}
+    gains = {}
     for cell, names in rivals:
-        found[cell["row"], cell["column"]] = client_gains(runs, names, base[cell["column"]], PERSONAL_BETWEEN)
-    return {key: values for key, values in found.items() if values}
+        gains[cell["row"], cell["column"]] = client_gains(runs, names, base[cell["column"]], PERSONAL_BETWEEN)
+    return {key: values for key, values in gains.items() if values}
 
 
-def _gain_table(found: Mapping[tuple[str, str], Sequence[Sequence[float]]]) -> dict[str, TextTable]:
+def _gain_table(by_cell: Mapping[tuple[str, str], Sequence[Sequence[float]]]) -> dict[str, TextTable]:
     """Return the table of clients that gain.
 
     Clients are counted in each seed, and shown is the mean over seeds.
     """
     lines = []
-    for (row, column), seeds in found.items():
+    for (row, column), seeds in by_cell.items():
         above, below = ([sum(value * sign > 0 for value in values) for values in seeds] for sign in (1, -1))
         clients = [len(values) for values in seeds]
-        counts = [per_seed(sum(one) / len(seeds)) for one in (clients, above, below)]
+        counts = [per_seed(sum(numbers) / len(seeds)) for numbers in (clients, above, below)]
         mean = shown([100 * sum(values) / len(values) for values in seeds], 2, sign=True)
         lines.append(
             [
@@ -63,23 +63,23 @@ def _gain_table(found: Mapping[tuple[str, str], Sequence[Sequence[float]]]) -> d
 
 def gain_bars_view(item: Reproduction, runs: Runs) -> View:
     """Draw a histogram of the clients' gains for each column."""
-    found = _gains(item, runs)
-    if not found:
+    by_cell = _gains(item, runs)
+    if not by_cell:
         return View([], {})
     baseline = item.about["baseline"]
     caption = (
         f"Gain of every client over {baseline} after the last round, in points, bins of 5; counts are means "
         f"over seeds."
     )
-    named = {f"{row}, {column}": values for (row, column), values in found.items()}
-    return View([DrawnFigure(gains(named, baseline), caption)], _gain_table(found))
+    named = {f"{row}, {column}": values for (row, column), values in by_cell.items()}
+    return View([DrawnFigure(gains(named, baseline), caption)], _gain_table(by_cell))
 
 
 def gain_curves_view(item: Reproduction, runs: Runs) -> View:
     """Draw the clients' sorted gains, one line for each method."""
-    found = _gains(item, runs)
+    by_cell = _gains(item, runs)
     panels: dict[str, dict[str, list[float]]] = {}
-    for (row, column), seeds in found.items():
+    for (row, column), seeds in by_cell.items():
         panels.setdefault(column, {})[row] = [value for values in seeds for value in values]
     if not panels:
         return View([], {})
@@ -87,4 +87,4 @@ def gain_curves_view(item: Reproduction, runs: Runs) -> View:
         f"Gain of every client over {item.about['baseline']} after the last round, sorted for each method; "
         f"all seeds."
     )
-    return View([DrawnFigure(gain_curves(panels), caption)], _gain_table(found))
+    return View([DrawnFigure(gain_curves(panels), caption)], _gain_table(by_cell))

@@ -69,7 +69,7 @@ def cell_names(item: Reproduction, cell: JsonObject, runs: Runs) -> list[str]:
     if not cell.get("settings"):
         return _names(item, cell["runs"], runs)
     best = best_setting(item, cell, runs)
-    return next(_names(item, one["runs"], runs) for one in cell["settings"] if one["setting"] == best)
+    return next(_names(item, tried["runs"], runs) for tried in cell["settings"] if tried["setting"] == best)
 
 
 def best_setting(item: Reproduction, cell: JsonObject, runs: Runs) -> str:
@@ -95,13 +95,13 @@ def setting_means(item: Reproduction, cell: JsonObject, runs: Runs) -> dict[str,
     """
     scores, seeds = measures(runs)[measure_of(item, cell)], runs.runs["seed"]
     known: dict[str, dict[int, float]] = {}
-    for one in cell["settings"]:
-        found = {int(seeds[name]): float(scores[name]) for name in _names(item, one["runs"], runs)}
-        known[one["setting"]] = {seed: score for seed, score in found.items() if not math.isnan(score)}
+    for tried in cell["settings"]:
+        by_seed = {int(seeds[name]): float(scores[name]) for name in _names(item, tried["runs"], runs)}
+        known[tried["setting"]] = {seed: score for seed, score in by_seed.items() if not math.isnan(score)}
     most = max(map(len, known.values()))
-    whole = {name: found for name, found in known.items() if found and len(found) == most}
+    whole = {name: by_seed for name, by_seed in known.items() if by_seed and len(by_seed) == most}
     common = set.intersection(*map(set, whole.values())) if whole else set()
-    means = {name: _percent([found[seed] for seed in common or found]) for name, found in whole.items()}
+    means = {name: _percent([score[seed] for seed in common or score]) for name, score in whole.items()}
     return {name: means.get(name, math.nan) for name in known}
 
 
@@ -138,32 +138,32 @@ def strays(item: Reproduction, runs: Runs) -> dict[str, str]:
     tuned = bool(item.about.get("search"))
     declared = DECLARED | frozenset(section(item.about, "published").get("may_differ", ()))
 
-    def made() -> dict[str, str]:
-        found: dict[str, str] = {}
+    def compute() -> dict[str, str]:
+        stray: dict[str, str] = {}
         for members in _by_seed(item, runs):
-            found.update(_damaged(runs, members))
-            found.update(_of_other_origin(runs, [one for one in members if one.used[0] not in found]))
+            stray.update(_damaged(runs, members))
+            stray.update(_of_other_origin(runs, [group for group in members if group.used[0] not in stray]))
         for find in () if tuned else (_by_column, _by_seed):
             for members in find(item, runs):
-                kept = [one for one in members if one.used[0] not in found]
-                found |= _odd_ones(runs, kept, declared, str(item.about["measure"]))
-        return found
+                kept = [group for group in members if group.used[0] not in stray]
+                stray |= _odd_ones(runs, kept, declared, str(item.about["measure"]))
+        return stray
 
-    left: dict[str, str] = runs.once(("strays", str(item.folder)), made)
+    left: dict[str, str] = runs.once(("strays", str(item.folder)), compute)
     return left
 
 
 def _odd_ones(runs: Runs, members: Sequence[Group], declared: frozenset[str], measure: str) -> dict[str, str]:
     """Return the runs that may not be compared with the largest set of `members`, and why."""
     first, *rest = classes(runs, members, declared, measure) or [[]]
-    found = {}
-    for group in (group for one in rest for group in one):
+    reasons = {}
+    for group in (group for alike in rest for group in alike):
         told, than = next(
-            (told, one) for one in first if (told := differences(runs, group, one, declared, measure))
+            (told, other) for other in first if (told := differences(runs, group, other, declared, measure))
         )
         said = "; ".join(map(str, told))
-        found[group.used[0]] = f"{PREFIX}{said}; the second value is that of {than.label}"
-    return found
+        reasons[group.used[0]] = f"{PREFIX}{said}; the second value is that of {than.label}"
+    return reasons
 
 
 def _damaged(runs: Runs, members: Sequence[Group]) -> dict[str, str]:
@@ -179,29 +179,29 @@ def _of_other_origin(runs: Runs, members: Sequence[Group]) -> dict[str, str]:
     sets: list[list[Group]] = []
     origins = {group.used[0]: origin(runs.files[group.used[0]]) for group in members}
     for group in members:
-        fits = (one for one in sets if not unlike_parts(origins[one[0].used[0]], origins[group.used[0]]))
+        fits = (same for same in sets if not unlike_parts(origins[same[0].used[0]], origins[group.used[0]]))
         place = next(fits, None)
         if place is None:
             sets.append([group])
         else:
             place.append(group)
     most = max(sets, key=len, default=[])
-    found = {}
-    for group in (group for one in sets if one is not most for group in one):
+    reasons = {}
+    for group in (group for same in sets if same is not most for group in same):
         told = "; ".join(unlike_parts(origins[group.used[0]], origins[most[0].used[0]]))
-        found[group.used[0]] = f"{PREFIX}{told}; the second value is that of {most[0].label}"
-    return found
+        reasons[group.used[0]] = f"{PREFIX}{told}; the second value is that of {most[0].label}"
+    return reasons
 
 
 def _by_column(item: Reproduction, runs: Runs) -> list[list[Group]]:
     """Return the runs of every column and seed, each alone, with the baseline's first."""
-    found: dict[tuple[str, str], dict[str, Group]] = {}
+    by_place: dict[tuple[str, str], dict[str, Group]] = {}
     cells = sorted(item.about["cells"], key=lambda cell: cell["row"] != item.about["baseline"])
     for cell in cells:
         for name in loaded_names(item, cell["runs"], runs):
             place = cell["column"], str(runs.runs.at[name, "seed"])
-            found.setdefault(place, {}).setdefault(name, _alone(runs, name, cell["row"]))
-    return [list(one.values()) for one in found.values()]
+            by_place.setdefault(place, {}).setdefault(name, _alone(runs, name, cell["row"]))
+    return [list(members.values()) for members in by_place.values()]
 
 
 def _by_seed(item: Reproduction, runs: Runs) -> list[list[Group]]:
@@ -211,14 +211,14 @@ def _by_seed(item: Reproduction, runs: Runs) -> list[list[Group]]:
         return _alone(runs, name, f"seed {runs.runs.loc[name]['seed']:.0f}")
 
     return [
-        [of(name) for name in loaded_names(item, one["runs"], runs)]
+        [of(name) for name in loaded_names(item, tried["runs"], runs)]
         for cell in item.about["cells"]
-        for one in cell.get("settings") or [cell]
+        for tried in cell.get("settings") or [cell]
     ]
 
 
 def _alone(runs: Runs, name: str, label: str) -> Group:
-    dataset, partition = (str(runs.runs.at[name, one]) for one in ("dataset", "partition"))
+    dataset, partition = (str(runs.runs.at[name, column]) for column in ("dataset", "partition"))
     return Group(label, dataset, partition, (name,), "")
 
 

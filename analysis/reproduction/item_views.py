@@ -56,11 +56,11 @@ def item_view(item: Reproduction, runs: Runs) -> View:
     """
     pictures = PICTURES.get(item.about.get("picture", ""))
     viewers = [printed_view, pictures, MEASURED.get(item.about["measure"]), strength_view]
-    found = [viewer(item, runs) for viewer in viewers if viewer is not None]
-    tables = {name: table for view in found for name, table in view.tables.items()}
+    views = [viewer(item, runs) for viewer in viewers if viewer is not None]
+    tables = {name: table for view in views for name, table in view.tables.items()}
     printed = None if item.about["scale"] == "smoke" else difference_table(item, runs)
     tables |= {} if printed is None else {"Differences that the paper prints": printed}
-    return View([one for view in found for one in view.figures], tables)
+    return View([figure for view in views for figure in view.figures], tables)
 
 
 def has_table(item: Reproduction) -> bool:
@@ -91,12 +91,12 @@ FORGOTTEN = [
 
 def stages_view(item: Reproduction, runs: Runs) -> View:
     """Show A_sel against the stage, and how much is forgotten."""
-    own, whole, lost = a_sel(runs), a_sel(runs, whole=True), forgetting(runs)
+    personal, whole, lost = a_sel(runs), a_sel(runs, whole=True), forgetting(runs)
     panels: dict[str, dict[str, list[float]]] = {}
     lines = []
     for cell, names in cells_with_runs(item, runs):
         of_global = measure_of(item, cell) == "a_sel_global"
-        means = (whole if of_global else own).loc[names].mean()
+        means = (whole if of_global else personal).loc[names].mean()
         if means.isna().all():
             continue
         # A stage without an evaluated round keeps its place, or later ones would stand for it
@@ -122,7 +122,7 @@ def stages_view(item: Reproduction, runs: Runs) -> View:
 
 def rounds_view(item: Reproduction, runs: Runs) -> View:
     """Draw the item's measure against the round, as means over seeds."""
-    found = []
+    figures = []
     for metric, caption in CURVES[item.about["measure"]]:
         matrix = runs.matrix(metric)
         panels: dict[str, dict[str, dict[int, float]]] = {}
@@ -132,8 +132,8 @@ def rounds_view(item: Reproduction, runs: Runs) -> View:
                 points = {int(round): float(value) for round, value in curve.items()}  # type: ignore[call-overload]
                 panels.setdefault(cell["column"], {})[cell["row"]] = points
         if panels:
-            found.append(DrawnFigure(line_panels(panels, "Round"), caption))
-    return View(found, {})
+            figures.append(DrawnFigure(line_panels(panels, "Round"), caption))
+    return View(figures, {})
 
 
 def _shares(item: Reproduction, runs: Runs) -> dict[tuple[str, str], float]:
@@ -141,9 +141,9 @@ def _shares(item: Reproduction, runs: Runs) -> dict[tuple[str, str], float]:
 
     Cells without it are left out.
     """
-    found = measures(runs)
+    table = measures(runs)
     means = {
-        (cell["row"], cell["column"]): float(found.loc[names, measure_of(item, cell)].mean())
+        (cell["row"], cell["column"]): float(table.loc[names, measure_of(item, cell)].mean())
         for cell, names in cells_with_runs(item, runs)
     }
     return {key: mean for key, mean in means.items() if not math.isnan(mean)}
@@ -190,10 +190,10 @@ def bars_view(item: Reproduction, runs: Runs) -> View:
 
 def spectrum_view(item: Reproduction, runs: Runs) -> View:
     """Show the other readings of the eigenvalues' variance beside the first one."""
-    found = measures(runs)
+    table = measures(runs)
     lines = []
     for cell, names in cells_with_runs(item, runs):
-        means = [float(found.loc[names, name].mean()) for name in ("eigenvalue_variance", *READINGS)]
+        means = [float(table.loc[names, name].mean()) for name in ("eigenvalue_variance", *READINGS)]
         lines.append([cell["row"], cell["column"], *(shown([value], 1) for value in means)])
     titles = ["Method", "Column", "R1, whole batches of the test set", *READINGS.values()]
     return View([], {"Four readings of the variance": TextTable(titles, lines, WORDS)} if lines else {})

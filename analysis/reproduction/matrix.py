@@ -81,7 +81,9 @@ def matrix_of(item: Reproduction, runs: Runs) -> Matrix:
         for key, line in lines.items()
     }
     notes = {reason: _letter(at) for at, reason in enumerate(dict.fromkeys(filter(None, why.values())))}
-    gains = item.about["scale"] == "proxy" and any(not math.isnan(one.printed_gain) for one in lines.values())
+    gains = item.about["scale"] == "proxy" and any(
+        not math.isnan(line.printed_gain) for line in lines.values()
+    )
     cells = [
         [
             _cell(item, lines[row, column], gains, why.get((row, column), ""), notes)
@@ -91,8 +93,8 @@ def matrix_of(item: Reproduction, runs: Runs) -> Matrix:
         ]
         for row in rows
     ]
-    found = Counter(cell.word for line in cells for cell in line if cell.word not in UNCOUNTED)
-    counts = {word: found[word] for word in MARKS if word in found}
+    counted = Counter(cell.word for line in cells for cell in line if cell.word not in UNCOUNTED)
+    counts = {word: counted[word] for word in MARKS if word in counted}
     many = Counter(why.values())
     return Matrix(
         _meaning(item, gains),
@@ -176,14 +178,14 @@ class HeadGroup(NamedTuple):
 
 def heads(columns: Sequence[str]) -> list[HeadGroup]:
     """Return the heads of the columns. Neighbours that share their first word have one head."""
-    found: list[HeadGroup] = []
+    groups: list[HeadGroup] = []
     for column in columns:
         first, _, rest = column.partition(" ")
-        if rest and found and found[-1].title == first:
-            found[-1] = HeadGroup(first, [*found[-1].labels, rest])
+        if rest and groups and groups[-1].title == first:
+            groups[-1] = HeadGroup(first, [*groups[-1].labels, rest])
         else:
-            found.append(HeadGroup(first if rest else "", [rest or column]))
+            groups.append(HeadGroup(first if rest else "", [rest or column]))
     return [
-        one if len(one.labels) > 1 or not one.title else HeadGroup("", [f"{one.title} {one.labels[0]}"])
-        for one in found
+        head if len(head.labels) > 1 or not head.title else HeadGroup("", [f"{head.title} {head.labels[0]}"])
+        for head in groups
     ]

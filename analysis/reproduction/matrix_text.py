@@ -25,11 +25,11 @@ def _one_line(cell: MatrixCell) -> str:
 
 def legend(matrix: Matrix) -> list[str]:
     """Return a line for every verdict that occurs, with its sign, its count and its meaning."""
-    found = []
+    lines = []
     for word, count in matrix.counts.items():
-        one = mark(word)
-        found.append(f"{one.sign} {word} ({count}): {one.meaning}".strip())
-    return found
+        marked = mark(word)
+        lines.append(f"{marked.sign} {word} ({count}): {marked.meaning}".strip())
+    return lines
 
 
 def matrix_markdown(matrix: Matrix) -> str:

@@ -59,9 +59,9 @@ def agreement_of(item: Reproduction, runs: Runs) -> Agreement:
     """Return how many cells of an item agree. Only tables at full scale have cells that are judged so."""
     lines = result_lines(item, runs)
     baseline = str(item.about["baseline"])
-    own = {line.column: line for line in lines if line.row == baseline and line.ours}
+    base = {line.column: line for line in lines if line.row == baseline and line.ours}
     judged = [line for line in lines if _word(item, line) in (AGREES, DIFFERS, TOO_FEW)]
-    placed = [_with_runs_of(own[line.column], line) for line in judged if line.column in own]
+    placed = [_with_runs_of(base[line.column], line) for line in judged if line.column in base]
     if item.about["scale"] != "full":
         judged, placed = [], []
     return Agreement(baseline, _agreeing(item, judged), len(judged), _agreeing(item, placed), len(placed))

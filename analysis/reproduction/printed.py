@@ -69,11 +69,11 @@ def printed_spread(paper: str, where: Mapping[str, str]) -> float:
 def _by_place(paper: str, columns: tuple[str, ...], of: str = "value") -> dict[tuple[str, ...], float]:
     """Map the values of these columns to the number. Filtering the table for each number would take long."""
     frame = printed_values(paper)
-    found: dict[tuple[str, ...], float] = {}
+    numbers: dict[tuple[str, ...], float] = {}
     for *place, value in zip(*(frame[name] for name in (*columns, of)), strict=True):
         key = tuple(place)
-        found[key] = math.nan if key in found else _number(value)
-    return found
+        numbers[key] = math.nan if key in numbers else _number(value)
+    return numbers
 
 
 def _number(text: str) -> float:

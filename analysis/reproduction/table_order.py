@@ -70,7 +70,7 @@ def _places(paper: str, names: tuple[str, ...]) -> dict[tuple[str, ...], int]:
     frame = printed_values(paper)
     if not names or not set(names) <= set(frame.columns):
         return {}
-    found: dict[tuple[str, ...], int] = {}
+    places: dict[tuple[str, ...], int] = {}
     for line, values in enumerate(zip(*(frame[name] for name in names), strict=True)):
-        found.setdefault(tuple(map(str, values)), line)
-    return found
+        places.setdefault(tuple(map(str, values)), line)
+    return places

@@ -30,13 +30,13 @@ def untested(item: Reproduction, runs: Runs) -> dict[tuple[str, str], str]:
 
     Cells whose runs did not measure strengths are left out, and so are methods without terms.
     """
-    found = {}
+    cells = {}
     for cell, _ in cells_with_runs(item, runs):
         terms = cell_strengths(item, cell, runs)
         weak = weak_terms(terms)
         if weak and len(weak) == len(terms):
-            found[cell["row"], cell["column"]] = ", ".join(weak)
-    return found
+            cells[cell["row"], cell["column"]] = ", ".join(weak)
+    return cells
 
 
 def no_test(terms: Sequence[Sequence[float | str]], item: Reproduction, runs: Runs) -> str:
@@ -63,7 +63,7 @@ def cell_strengths(item: Reproduction, cell: JsonObject, runs: Runs) -> Strength
     """
     rows = _rows(runs)
     mine = rows[rows["run"].isin(cell_names(item, cell, runs))]
-    found: Strengths = {}
+    strengths: Strengths = {}
     for name, some in mine.groupby("metric", observed=True):
         term, at = str(name).removeprefix(f"{NAME}_"), dict[str, float]()
         for model in TERM_STRENGTH:
@@ -71,8 +71,8 @@ def cell_strengths(item: Reproduction, cell: JsonObject, runs: Runs) -> Strength
             began = values[(values["round"] > 1) | (values["value"] > 0)]
             rounds = (began if len(began) else values).groupby("run", observed=True)["value"].median()
             at[model] = float(rounds.median())
-        found[term] = at["global"], at["local"]
-    return dict(sorted(found.items()))
+        strengths[term] = at["global"], at["local"]
+    return dict(sorted(strengths.items()))
 
 
 def weak_terms(terms: Strengths) -> list[str]:
@@ -94,9 +94,9 @@ def said_strengths(terms: Sequence[Sequence[float | str]], item: Reproduction, r
     cells = ((str(row), cell_at(item, (str(row), str(column)))) for _, row, column, *_ in terms)
     rows = ((row, cell_strengths(item, cell, runs)) for row, cell in cells if cell is not None)
     said = [
-        f"{row}: {', '.join(f'{name} {per_cent(mean_path(both))} %' for name, both in found.items())}"
-        for row, found in rows
-        if found
+        f"{row}: {', '.join(f'{name} {per_cent(mean_path(both))} %' for name, both in strengths.items())}"
+        for row, strengths in rows
+        if strengths
     ]
     return "; ".join(dict.fromkeys(said))
 
@@ -109,7 +109,7 @@ def strength_view(item: Reproduction, runs: Runs) -> View:
         weak = weak_terms(terms)
         for name, both in terms.items():
             said = f"{NO_TEST} of it" if name in weak else "strong enough"
-            lines.append([cell["row"], cell["column"], name, *(per_cent(one) for one in both), said])
+            lines.append([cell["row"], cell["column"], name, *(per_cent(value) for value in both), said])
     titles = ["Method", "Column", "Term", "start of training %", "end of training %", "Test"]
     table = TextTable(titles, lines, WORDS | {"Term", "Test"})
     return View([], {"Strength of the terms": table} if lines else {})
@@ -123,10 +123,10 @@ def per_cent(value: float) -> str:
 def _rows(runs: Runs) -> pd.DataFrame:
     """Return the server's rows of single terms."""
 
-    def made() -> pd.DataFrame:
+    def compute() -> pd.DataFrame:
         rows = runs.metrics
         named = rows["metric"].astype(str).str.startswith(f"{NAME}_") & (rows["split"] == "train")
         return rows[named & rows["class"].isna()]
 
-    found: pd.DataFrame = runs.once("term strengths", made)
-    return found
+    strength_rows: pd.DataFrame = runs.once("term strengths", compute)
+    return strength_rows

@@ -62,9 +62,9 @@ def verdict_rows(item: Reproduction, runs: Runs) -> list[dict[str, Value]]:
         "margin": float(about["margin"]),
         "null_rate": agreement_of(item, runs).null_rate,
     }
-    found = [{"kind": "cell", **whole, **_of_line(item, line, runs)} for line in result_lines(item, runs)]
-    found += [{"kind": "claim", **whole, **_of_claim(item, claim, runs)} for claim in judged(item, runs)]
-    return [{name: _known(row.get(name)) for name in VERDICT_COLUMNS} for row in found]
+    rows = [{"kind": "cell", **whole, **_of_line(item, line, runs)} for line in result_lines(item, runs)]
+    rows += [{"kind": "claim", **whole, **_of_claim(item, claim, runs)} for claim in judged(item, runs)]
+    return [{name: _known(row.get(name)) for name in VERDICT_COLUMNS} for row in rows]
 
 
 def _known(value: Value) -> Value:
@@ -115,26 +115,26 @@ def _of_claim(item: Reproduction, claim: ClaimResult, runs: Runs) -> dict[str, V
 
 def _behind(item: Reproduction, places: Iterable[Place], runs: Runs) -> dict[str, Value]:
     """Return the seeds, the names and the final weights of the runs behind cells, also behind an average."""
-    parts = {one["column"]: one["of"] for one in item.about.get("averages", ())}
+    parts = {average["column"]: average["of"] for average in item.about.get("averages", ())}
     cells = [cell_at(item, (row, part)) for row, column in places for part in parts.get(column, (column,))]
     names = dict.fromkeys(name for cell in cells if cell is not None for name in cell_names(item, cell, runs))
     weights = [section(runs.files[name], "hashes").get("weights") for name in names]
     return {
         "seeds": sorted({int(section(runs.files[name], "config")["seed"]) for name in names}),
         "runs": list(names),
-        "weights": [str(one) for one in weights if one],
+        "weights": [str(digest) for digest in weights if digest],
     }
 
 
 def _strengths(item: Reproduction, places: Sequence[Place], runs: Runs) -> dict[str, float]:
     """Return the mean strength of each term; of several cells with the name of the row before it."""
-    found = {}
+    strengths = {}
     for place in places:
         cell = cell_at(item, place)
         terms: Mapping[str, tuple[float, float]] = {} if cell is None else cell_strengths(item, cell, runs)
         for term, both in terms.items():
-            found[term if len(places) == 1 else f"{', '.join(place)}: {term}"] = mean_path(both)
-    return {name: strength for name, strength in found.items() if math.isfinite(strength)}
+            strengths[term if len(places) == 1 else f"{', '.join(place)}: {term}"] = mean_path(both)
+    return {name: strength for name, strength in strengths.items() if math.isfinite(strength)}
 
 
 def write_verdicts(folder: Path, rows: Sequence[Mapping[str, Value]]) -> None:

@@ -116,11 +116,11 @@ def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
             math.nan if row == baseline else printed[row, column] - printed.get((baseline, column), math.nan)
         )
         target = not any((row, part) in aside for part in parts.get(column, (column,)))
-        found = list(values.values())
+        scores = list(values.values())
         idle = any((row, part) in weak for part in parts.get(column, (column,)))
-        why = NOT_RUN if found else absence(item, (row, column), runs).word
+        why = NOT_RUN if scores else absence(item, (row, column), runs).word
         part_run = any((row, part) in unfinished for part in parts.get(column, (column,)))
-        line = Line(row, column, numbers[row, column], found, gain, gains, target, idle, why, part_run)
+        line = Line(row, column, numbers[row, column], scores, gain, gains, target, idle, why, part_run)
         lost = sum(len(lost_runs(item, (row, part))) for part in parts.get(column, (column,)))
         lines.append(line._replace(counted=_measure_at(item, row, column) in DIGITS, lost=lost))
     return lines
@@ -128,12 +128,12 @@ def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
 
 def half_tried(item: Reproduction, runs: Runs) -> dict[Place, str]:
     """Return the cells some of whose settings were not run, with the names of these settings."""
-    found = {}
+    cells = {}
     for cell in item.about["cells"]:
         missing = missing_settings(item, cell, runs)
         if missing:
-            found[str(cell["row"]), str(cell["column"])] = "; ".join(missing)
-    return found
+            cells[str(cell["row"]), str(cell["column"])] = "; ".join(missing)
+    return cells
 
 
 def verdict(line: Line, scale: str, margin: float) -> str:
@@ -224,11 +224,9 @@ def paper_table(item: Reproduction, runs: Runs) -> TextTable:
 
 def _judged_by(item: Reproduction, line: Line, digits: int) -> list[str]:
     """Return the print's deviation and its runs, the difference to it, its interval, and other sources."""
-    told, found = line.told, difference(line.ours, line.told)
+    told, gap = line.told, difference(line.ours, line.told)
     spread = "–" if math.isnan(told.spread) or not told.runs else f"{told.spread:g} ({told.runs})"
-    interval = (
-        "–" if found is None else " to ".join(shown([end], digits, sign=True) for end in found.interval())
-    )
+    interval = "–" if gap is None else " to ".join(shown([end], digits, sign=True) for end in gap.interval())
     cell = cell_at(item, (line.row, line.column)) or {}
     others = (printed_value(item.about["paper"], place) for place in cell.get("witnesses", ()))
     said = ", ".join(f"{other:g}" for other in others) or "–"
@@ -237,9 +235,9 @@ def _judged_by(item: Reproduction, line: Line, digits: int) -> list[str]:
 
 def column_name(item: Reproduction, column: str) -> str:
     """Return the name of a column. One of averages says so if the scale has only some of its columns."""
-    for one in item.about["averages"]:
-        if one["column"] == column and len(one["of"]) < one.get("whole", 0):
-            return f"{column} of {len(one['of'])} of {one['whole']} columns"
+    for average in item.about["averages"]:
+        if average["column"] == column and len(average["of"]) < average.get("whole", 0):
+            return f"{column} of {len(average['of'])} of {average['whole']} columns"
     return column
 
 
@@ -259,7 +257,7 @@ def _settings(item: Reproduction, runs: Runs) -> tuple[str, dict[tuple[str, str]
     cells = [cell for cell in item.about["cells"] if cell.get("settings")]
     if not cells:
         return None
-    found = {}
+    texts = {}
     for cell in cells:
         means = setting_means(item, cell, runs)
         if all(math.isnan(mean) for mean in means.values()):
@@ -270,8 +268,8 @@ def _settings(item: Reproduction, runs: Runs) -> tuple[str, dict[tuple[str, str]
             for setting, mean in means.items()
             if setting != best
         )
-        found[cell["row"], cell["column"]] = f"{best} (others: {others})" if others else best
-    return "Best setting", found
+        texts[cell["row"], cell["column"]] = f"{best} (others: {others})" if others else best
+    return "Best setting", texts
 
 
 def _asides(item: Reproduction, runs: Runs) -> tuple[str, dict[tuple[str, str], str]]:
@@ -279,7 +277,7 @@ def _asides(item: Reproduction, runs: Runs) -> tuple[str, dict[tuple[str, str], 
 
     It gives the number of clients behind A_loc, and the model that A_glo was measured on.
     """
-    found, titles = {}, dict[str, str]()
+    texts, titles = {}, dict[str, str]()
     for cell in item.about["cells"]:
         measure = measure_of(item, cell)
         if measure not in ASIDES:
@@ -297,5 +295,5 @@ def _asides(item: Reproduction, runs: Runs) -> tuple[str, dict[tuple[str, str], 
                 )
                 or "–"
             )
-        found[cell["row"], cell["column"]] = text
-    return " / ".join(titles[measure] for measure in ASIDES if measure in titles), found
+        texts[cell["row"], cell["column"]] = text
+    return " / ".join(titles[measure] for measure in ASIDES if measure in titles), texts

@@ -26,5 +26,5 @@ Viewer = Callable[[Reproduction, Runs], View]
 
 def cells_with_runs(item: Reproduction, runs: Runs) -> list[tuple[JsonObject, list[str]]]:
     """Return the cells that have runs, with these runs."""
-    found = [(cell, cell_names(item, cell, runs)) for cell in item.about["cells"]]
-    return [(cell, names) for cell, names in found if names]
+    cells = [(cell, cell_names(item, cell, runs)) for cell in item.about["cells"]]
+    return [(cell, names) for cell, names in cells if names]

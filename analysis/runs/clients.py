@@ -37,9 +37,9 @@ def last_scores(rows: pa.Table) -> pd.DataFrame:
 
 def last_accuracies(scores: pd.DataFrame) -> pd.DataFrame:
     """Return client, round and value of each client's last accuracy, whatever its stage."""
-    found = scores.loc[scores["metric"] == PERSONAL_ACCURACY.name, ["client", "round", "value"]]
+    rows = scores.loc[scores["metric"] == PERSONAL_ACCURACY.name, ["client", "round", "value"]]
     return (
-        found.sort_values("round", kind="stable").drop_duplicates("client", keep="last").sort_values("client")
+        rows.sort_values("round", kind="stable").drop_duplicates("client", keep="last").sort_values("client")
     )
 
 
@@ -53,8 +53,8 @@ def local_seconds(rows: pa.Table) -> tuple[float, float]:
         & is_word(rows["model"], CLIENT_LOSS.model)
         & is_word(rows["metric"], CLIENT_LOSS.name)
     )
-    found = rows.select(["round", "seconds", "n"]).filter(pa.array(kept)).to_pandas()
-    found = found[found["round"] > 1].dropna()
-    if found.empty:
+    timed = rows.select(["round", "seconds", "n"]).filter(pa.array(kept)).to_pandas()
+    timed = timed[timed["round"] > 1].dropna()
+    if timed.empty:
         return math.nan, math.nan
-    return float(found["seconds"].median()), float((found["seconds"] / found["n"]).median())
+    return float(timed["seconds"].median()), float((timed["seconds"] / timed["n"]).median())

@@ -36,27 +36,27 @@ class Differing(NamedTuple):
 
 
 def differences(
-    runs: Runs, one: Group, other: Group, declared: frozenset[str] = frozenset(), measure: str = ""
+    runs: Runs, left: Group, other: Group, declared: frozenset[str] = frozenset(), measure: str = ""
 ) -> list[Differing]:
     """Return the differences that keep two experiments from being compared.
 
     The result is empty if only the method and its arguments differ. `declared` names fields that differ on
     purpose. If `measure` depends on which rounds were evaluated, these must be the same.
     """
-    found = [*_partitions(runs, one, other), *_own_code(runs, one, other)]
+    differing = [*_partitions(runs, left, other), *_own_code(runs, left, other)]
     if "federation.rounds" not in declared:
-        found += _rounds_done(runs, one, other)
-    found += _evaluated(runs, one, other, [name for name in schedule(measure) if name not in declared])
-    a, b = conditions(runs, one), conditions(runs, other)
-    chosen = declared | ROUNDING | (tuned_fields(runs, one) & tuned_fields(runs, other))
+        differing += _rounds_done(runs, left, other)
+    differing += _evaluated(runs, left, other, [name for name in schedule(measure) if name not in declared])
+    a, b = conditions(runs, left), conditions(runs, other)
+    chosen = declared | ROUNDING | (tuned_fields(runs, left) & tuned_fields(runs, other))
     names = a.keys() | b.keys()
     if a["engine"] != b["engine"]:  # then each has networks, inputs and optimisers of its own
         names = {name for name in a.keys() & b.keys() if not name.startswith(("model.", "data.transform"))}
     for name in sorted(names):
         one_value, other_value = str(value_of(a, name)), str(value_of(b, name))
         if one_value != other_value and name not in chosen:
-            found.append(Differing(_words(name), one_value, other_value))
-    return found
+            differing.append(Differing(_words(name), one_value, other_value))
+    return differing
 
 
 def schedule(measure: str) -> tuple[str, ...]:
@@ -70,52 +70,52 @@ def schedule(measure: str) -> tuple[str, ...]:
     return EVALUATED if measure.startswith(OF_CLIENTS) else EVALUATED[:1]
 
 
-def _own_code(runs: Runs, one: Group, other: Group) -> list[Differing]:
+def _own_code(runs: Runs, left: Group, other: Group) -> list[Differing]:
     """Return which own code differs, except that of the methods."""
     return [
         Differing(f"the own code of {change.what}", change.one, change.other)
-        for change in changed_roles(runs.files[one.used[0]], runs.files[other.used[0]])
+        for change in changed_roles(runs.files[left.used[0]], runs.files[other.used[0]])
         if not change.shared
     ]
 
 
-def _evaluated(runs: Runs, one: Group, other: Group, fields: Iterable[str]) -> list[Differing]:
+def _evaluated(runs: Runs, left: Group, other: Group, fields: Iterable[str]) -> list[Differing]:
     """Return which of these fields differ."""
-    a, b = (flatten(experiment(runs.files[group.used[0]])) for group in (one, other))
+    a, b = (flatten(experiment(runs.files[group.used[0]])) for group in (left, other))
     pairs = [(name, str(value_of(a, name)), str(value_of(b, name))) for name in fields]
-    return [Differing(*one) for one in pairs if one[1] != one[2]]
+    return [Differing(*field) for field in pairs if field[1] != field[2]]
 
 
-def side_notes(runs: Runs, one: Group, other: Group) -> list[str]:
+def side_notes(runs: Runs, left: Group, other: Group) -> list[str]:
     """Return what differs or is unknown without keeping two experiments from being compared."""
-    found: list[str] = []
-    pairs = _hash_pairs(runs, one, other)
+    notes: list[str] = []
+    pairs = _hash_pairs(runs, left, other)
     if pairs and not all(all(pair) for pair in pairs):
-        found.append(
+        notes.append(
             "the partition's hash is not recorded for all runs: they are compared by the partition's name"
         )
-    elif one.partition != other.partition:
-        found.append(f"the partition has two names ({one.partition} / {other.partition}) and is the same")
-    a, b = (flatten(experiment(runs.files[group.used[0]])) for group in (one, other))
-    for name in sorted(tuned_fields(runs, one) & tuned_fields(runs, other)):
+    elif left.partition != other.partition:
+        notes.append(f"the partition has two names ({left.partition} / {other.partition}) and is the same")
+    a, b = (flatten(experiment(runs.files[group.used[0]])) for group in (left, other))
+    for name in sorted(tuned_fields(runs, left) & tuned_fields(runs, other)):
         if a.get(name) != b.get(name):
-            values = " / ".join(in_four_digits(value_of(one, name)) for one in (a, b))
-            found.append(f"{name} differs ({values}): it was chosen for each method by the sweep")
-    found += [
+            values = " / ".join(in_four_digits(value_of(config, name)) for config in (a, b))
+            notes.append(f"{name} differs ({values}): it was chosen for each method by the sweep")
+    notes += [
         f"{told}: best rounds and means over rounds are of other rounds, so they are not compared"
-        for told in _evaluated(runs, one, other, schedule("accuracy_best"))
+        for told in _evaluated(runs, left, other, schedule("accuracy_best"))
     ]
-    found += [*role_notes(runs, one, other), *_scored(runs, one, other)]
+    notes += [*role_notes(runs, left, other), *_scored(runs, left, other)]
     for name in sorted(ROUNDING):
-        pair = [str(value_of(conditions(runs, group), name)) for group in (one, other)]
+        pair = [str(value_of(conditions(runs, group), name)) for group in (left, other)]
         if pair[0] != pair[1]:
-            found.append(f"{Differing(name, *pair)}: this changes rounding only")
-    return found
+            notes.append(f"{Differing(name, *pair)}: this changes rounding only")
+    return notes
 
 
-def _scored(runs: Runs, one: Group, other: Group) -> list[str]:
+def _scored(runs: Runs, left: Group, other: Group) -> list[str]:
     """Return a note if clients' own models are scored before training in one of the two alone."""
-    methods = [section(runs.files[group.used[0]], "config").get("method") for group in (one, other)]
+    methods = [section(runs.files[group.used[0]], "config").get("method") for group in (left, other)]
     first, second = map(scored, methods)
     if first == second or "–" in (first, second):
         return []
@@ -129,19 +129,19 @@ def classes(
 
     The largest set comes first; sets of one size stay in the order of appearance.
     """
-    found: list[list[Group]] = []
+    sets: list[list[Group]] = []
     for group in members:
         fits = (
-            one
-            for one in found
-            if not any(differences(runs, group, member, declared, measure) for member in one)
+            alike
+            for alike in sets
+            if not any(differences(runs, group, member, declared, measure) for member in alike)
         )
         place = next(fits, None)
         if place is None:
-            found.append([group])
+            sets.append([group])
         else:
             place.append(group)
-    return sorted(found, key=lambda one: -len(one))
+    return sorted(sets, key=lambda alike: -len(alike))
 
 
 class Verdict(NamedTuple):
@@ -163,24 +163,24 @@ class Verdict(NamedTuple):
 def comparability(runs: Runs, members: Sequence[Group]) -> dict[str, Verdict]:
     """Map the label of each experiment of a task to its verdict."""
 
-    def made() -> dict[str, Verdict]:
+    def compute() -> dict[str, Verdict]:
         sets = classes(runs, members)
-        found = {}
-        for number, one in enumerate(sets):
-            for group in one:
+        verdicts = {}
+        for number, alike in enumerate(sets):
+            for group in alike:
                 against = _why_not(runs, group, sets[0]) if number else ""
-                notes = side_notes(runs, group, one[0]) if group is not one[0] else []
+                notes = side_notes(runs, group, alike[0]) if group is not alike[0] else []
                 notes += origin_notes(runs, group, members)
-                found[group.label] = Verdict(against, tuple(notes), number, len(one) - 1)
-        return found
+                verdicts[group.label] = Verdict(against, tuple(notes), number, len(alike) - 1)
+        return verdicts
 
-    told: dict[str, Verdict] = runs.once(("comparable", tuple(members)), made) if members else {}
+    told: dict[str, Verdict] = runs.once(("comparable", tuple(members)), compute) if members else {}
     return told
 
 
 def _why_not(runs: Runs, group: Group, first: Sequence[Group]) -> str:
-    found, label = next((found, one.label) for one in first if (found := differences(runs, group, one)))
-    return f"{PREFIX}{'; '.join(map(str, found))}; the second value is that of {label}"
+    told, label = next((told, member.label) for member in first if (told := differences(runs, group, member)))
+    return f"{PREFIX}{'; '.join(map(str, told))}; the second value is that of {label}"
 
 
 def why_not(runs: Runs, group: Group) -> str:
@@ -195,7 +195,7 @@ def stated(runs: Runs, group: Group) -> tuple[str, int]:
     """
     verdict, several = (
         _verdict(runs, group),
-        len({one.set for one in comparability(runs, _task(runs, group)).values()}) > 1,
+        len({verdict.set for verdict in comparability(runs, _task(runs, group)).values()}) > 1,
     )
     said = verdict.against or ("with none of these" if several and not verdict.rivals else "yes")
     which = "other row" if verdict.rivals == 1 else f"{verdict.rivals} others"
@@ -207,12 +207,12 @@ def stated(runs: Runs, group: Group) -> tuple[str, int]:
 
 def unlike(runs: Runs, members: Sequence[Group]) -> str:
     """Return a sentence for the caption of a figure whose experiments may not all be compared; else ""."""
-    return f" {UNLIKE}" if any(one.against for one in comparability(runs, members).values()) else ""
+    return f" {UNLIKE}" if any(verdict.against for verdict in comparability(runs, members).values()) else ""
 
 
 def apart(runs: Runs, members: Sequence[Group]) -> str:
     """Return a sentence about how many rows of a task's table carry the mark; "" if none does."""
-    count = sum(bool(one.against) for one in comparability(runs, members).values())
+    count = sum(bool(verdict.against) for verdict in comparability(runs, members).values())
     if not count:
         return ""
     they, rest = "it" if count == 1 else "they", len(members) - count
@@ -227,23 +227,23 @@ def marked(runs: Runs, group: Group) -> str:
 
 def notices(runs: Runs, members: Sequence[Group]) -> list[tuple[str, str]]:
     """Return (experiment, remark) for a task's tables: what may not be compared, differs, or has failed."""
-    found = [
+    remarks = [
         (label, said)
-        for label, one in comparability(runs, members).items()
-        for said in (one.against, *one.notes)
+        for label, verdict in comparability(runs, members).items()
+        for said in (verdict.against, *verdict.notes)
         if said
     ]
     for group in members:
         lost = lost_seeds(runs, group)
         if lost:
             seeds = f"seed{'' if len(lost) == 1 else 's'} {', '.join(map(str, lost))}"
-            found.append((group.label, f"its numbers lack {seeds}, whose run failed"))
-    return found
+            remarks.append((group.label, f"its numbers lack {seeds}, whose run failed"))
+    return remarks
 
 
 def _task(runs: Runs, group: Group) -> list[Group]:
     members: list[Group] = runs.once(
-        ("task", group.task), lambda: [one for one in groups(runs) if one.task == group.task]
+        ("task", group.task), lambda: [member for member in groups(runs) if member.task == group.task]
     )
     return members
 
@@ -252,9 +252,9 @@ def _verdict(runs: Runs, group: Group) -> Verdict:
     return comparability(runs, _task(runs, group))[group.label]
 
 
-def _hash_pairs(runs: Runs, one: Group, other: Group) -> list[tuple[str, str]]:
+def _hash_pairs(runs: Runs, left: Group, other: Group) -> list[tuple[str, str]]:
     """Return the hashes of both partitions for every common seed; "" if a hash was not recorded."""
-    a, b = partition_hashes(runs, one), partition_hashes(runs, other)
+    a, b = partition_hashes(runs, left), partition_hashes(runs, other)
     return [(a[seed], b[seed]) for seed in sorted(a.keys() & b.keys())]
 
 
@@ -264,8 +264,8 @@ def partition_hashes(runs: Runs, group: Group) -> dict[int, str]:
     return {int(seeds[name]): str(hashes[name]) for name in group.used if seeds[name] == seeds[name]}
 
 
-def _partitions(runs: Runs, one: Group, other: Group) -> list[Differing]:
-    pairs = _hash_pairs(runs, one, other)
+def _partitions(runs: Runs, left: Group, other: Group) -> list[Differing]:
+    pairs = _hash_pairs(runs, left, other)
     unlike = [pair for pair in pairs if all(pair) and pair[0] != pair[1]]
     if unlike:
         many = "" if len(unlike) == len(pairs) else f", in {len(unlike)} of {len(pairs)} seeds"
@@ -277,24 +277,24 @@ def _partitions(runs: Runs, one: Group, other: Group) -> list[Differing]:
             name: str(value_of(flatten(experiment(runs.files[group.used[0]])), name))
             for name in PARTITION_NAMES
         }
-        for group in (one, other)
+        for group in (left, other)
     )
-    known = (set(partition_hashes(runs, one).values()) - {""}) & (
+    known = (set(partition_hashes(runs, left).values()) - {""}) & (
         set(partition_hashes(runs, other).values()) - {""}
     )
     if a == b or known:  # of other seeds: the same recipe, or the very same partition
         return []
-    return [Differing("the partition", one.partition, other.partition)]
+    return [Differing("the partition", left.partition, other.partition)]
 
 
-def _rounds_done(runs: Runs, one: Group, other: Group) -> list[Differing]:
+def _rounds_done(runs: Runs, left: Group, other: Group) -> list[Differing]:
     """Return that the numbers of rounds differ, unless a rule that both have in common ended runs early."""
     done, planned = (runs.runs[name] for name in ("rounds_done", "rounds_planned"))
 
     def rounds(name: str) -> int:
         return int((planned if "ended_early" in runs.files[name] else done)[name])
 
-    a, b = (sorted({rounds(name) for name in group.used}) for group in (one, other))
+    a, b = (sorted({rounds(name) for name in group.used}) for group in (left, other))
     if a == b:
         return []
     return [
@@ -315,15 +315,15 @@ def _words(name: str) -> str:
 
 def origin_notes(runs: Runs, group: Group, members: Sequence[Group]) -> list[str]:
     """Return what a reader of a row must know about its runs; `members` are the rows of its task."""
-    found = [*_unlike_an_earlier(runs, group, members), continued(origin(runs.files[group.used[0]]))]
-    found += [_versions(runs, group)]
+    notes = [*_unlike_an_earlier(runs, group, members), continued(origin(runs.files[group.used[0]]))]
+    notes += [_versions(runs, group)]
     if group.contradicted_by:
         others = ", ".join(group.contradicted_by)
-        found.append(
+        notes.append(
             f"another run of the same seed has other results ({others}): one of the two was changed, or they "
             "were computed on machines with different arithmetic"
         )
-    return [one for one in found if one]
+    return [note for note in notes if note]
 
 
 def _unlike_an_earlier(runs: Runs, group: Group, members: Sequence[Group]) -> list[str]:
@@ -331,8 +331,8 @@ def _unlike_an_earlier(runs: Runs, group: Group, members: Sequence[Group]) -> li
 
     Rows with other data may not be compared, which is said elsewhere.
     """
-    first = next((one for one in members if _references(runs, one) == _references(runs, group)), group)
-    mine, its = (origin(runs.files[one.used[0]]) for one in (group, first))
+    first = next((other for other in members if _references(runs, other) == _references(runs, group)), group)
+    mine, its = (origin(runs.files[member.used[0]]) for member in (group, first))
     told = unlike_parts(mine, its._replace(data=mine.data))
     return [f"{'; '.join(told)}; the second value is that of {first.label}"] if told else []
 
@@ -340,30 +340,30 @@ def _unlike_an_earlier(runs: Runs, group: Group, members: Sequence[Group]) -> li
 def _references(runs: Runs, group: Group) -> list[tuple[str, str]]:
     """Return the method, and each role of own code with its reference."""
     name = group.used[0]
-    own = [(str(one["role"]), str(one["reference"])) for one in runs.files[name].get("code") or []]
-    return [("method", str(runs.runs.at[name, "method"])), *own]
+    roles = [(str(code["role"]), str(code["reference"])) for code in runs.files[name].get("code") or []]
+    return [("method", str(runs.runs.at[name, "method"])), *roles]
 
 
 def _versions(runs: Runs, group: Group) -> str:
     """Return a sentence about a row whose runs were computed by several versions of raffed; else ""."""
-    found: dict[str, list[str]] = {}
+    by_version: dict[str, list[str]] = {}
     for name, seed in runs.runs.loc[list(group.used), "seed"].items():
         for version in versions(runs.files[str(name)]):
-            found.setdefault(version, []).append(f"{seed:.0f}")
-    if len(found) < 2:
+            by_version.setdefault(version, []).append(f"{seed:.0f}")
+    if len(by_version) < 2:
         return ""
     told = [
         f"{version} (seed{'' if len(seeds) == 1 else 's'} {', '.join(seeds)})"
-        for version, seeds in found.items()
+        for version, seeds in by_version.items()
     ]
     return f"its seeds were computed by several versions of raffed: {', '.join(told)}"
 
 
-def role_notes(runs: Runs, one: Group, other: Group) -> list[str]:
+def role_notes(runs: Runs, left: Group, other: Group) -> list[str]:
     """Return of which parts it is not known whether their own code differs."""
     return [
         f"the file of the own code of {change.what} differs ({change.one} / {change.other}); it also holds a "
         f"method, so it is not known whether {change.what} differs"
-        for change in changed_roles(runs.files[one.used[0]], runs.files[other.used[0]])
+        for change in changed_roles(runs.files[left.used[0]], runs.files[other.used[0]])
         if change.shared
     ]

@@ -39,25 +39,25 @@ RAFFED = "raffed"
 def conditions(runs: Runs, group: Group) -> dict[str, str]:
     """Return everything that must be equal, as texts by their names in the configuration."""
 
-    def made() -> dict[str, str]:
+    def compute() -> dict[str, str]:
         file = runs.files[group.used[0]]
         config = flatten(experiment(file))
         aside = {"method", *_MEASURED, *PARTITION_NAMES}
-        found = {
+        texts = {
             name: str(value)
             for name, value in config.items()
             if name not in aside and not name.startswith(("args.", "method_args."))
         }
-        found["engine"] = engine_of(file)
-        if found["engine"] != RAFFED:  # what an author's engine does not follow is no condition of its runs
+        texts["engine"] = engine_of(file)
+        if texts["engine"] != RAFFED:  # what an author's engine does not follow is no condition of its runs
             for name in section(section(file, "effective"), "overridden"):
-                found.pop(f"local.{name}", None)
-        found["data.transform"] = _preprocessing(
+                texts.pop(f"local.{name}", None)
+        texts["data.transform"] = _preprocessing(
             section(section(file, "config"), "data"), str(file.get("transform"))
         )
-        return found | hashes_of_data(file)
+        return texts | hashes_of_data(file)
 
-    setting: dict[str, str] = runs.once(("setting", group.used[0]), made)
+    setting: dict[str, str] = runs.once(("setting", group.used[0]), compute)
     return setting
 
 
@@ -76,7 +76,7 @@ def _preprocessing(data: Mapping[str, object], style: str) -> str:
     one.
     """
     alike = ALIKE.get(str(data.get("dataset")), ())
-    return next((one for one in alike if style in one.split()), style)
+    return next((styles for styles in alike if style in styles.split()), style)
 
 
 def tuned_fields(runs: Runs, group: Group) -> frozenset[str]:
@@ -85,12 +85,12 @@ def tuned_fields(runs: Runs, group: Group) -> frozenset[str]:
     They belong to the method, as its arguments do.
     """
 
-    def made() -> frozenset[str]:
+    def compute() -> frozenset[str]:
         folder = Path(str(runs.runs.at[group.used[0], "folder"])).resolve()
         sweeps = (above / "sweep.json" for above in folder.parents[:3])
         return next((_searched(sweep) for sweep in sweeps if sweep.is_file()), frozenset())
 
-    tuned: frozenset[str] = runs.once(("tuned", group.used[0]), made)
+    tuned: frozenset[str] = runs.once(("tuned", group.used[0]), compute)
     return tuned
 
 
@@ -103,6 +103,6 @@ def _searched(path: Path) -> frozenset[str]:
     methods = section(about, "methods")
     names = [*section(section(about, "request"), "grid")]
     for method in methods:
-        one = section(methods, method)
-        names += [*section(one, "space"), *section(section(one, "chosen"), "settings")]
+        searched = section(methods, method)
+        names += [*section(searched, "space"), *section(section(searched, "chosen"), "settings")]
     return frozenset(str(name) for name in names if str(name).startswith("local."))

@@ -25,19 +25,19 @@ def differing(runs: Runs, members: Sequence[Group]) -> list[DifferingField]:
     only if the result is empty.
     """
     configs = {group.label: flatten(experiment(runs.files[group.used[0]])) for group in members}
-    found = []
+    fields = []
     for name in sorted({name for config in configs.values() for name in config}):
         values: dict[str, list[str]] = {}
         for label, config in configs.items():
             values.setdefault(str(value_of(config, name)), []).append(label)
         if len(values) > 1 and name != "method" and not name.startswith(("args.", "method_args.")):
-            found.append(DifferingField(name, values))
-    return found
+            fields.append(DifferingField(name, values))
+    return fields
 
 
 def grouped_notices(runs: Runs, members: Sequence[Group]) -> list[tuple[str, list[str]]]:
     """Return each remark on what may be compared, with the experiments of which it is made."""
-    found: dict[str, list[str]] = {}
+    by_remark: dict[str, list[str]] = {}
     for label, said in notices(runs, members):
-        found.setdefault(said, []).append(label)
-    return list(found.items())
+        by_remark.setdefault(said, []).append(label)
+    return list(by_remark.items())

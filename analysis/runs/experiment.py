@@ -83,8 +83,8 @@ def experiment(file: JsonObject) -> JsonDict:
             if value != usual.get(key) and value not in ("", {})
         }
     if config["federation"].pop("fork_sha256", ""):
-        before = [one for one in file.get("earlier") or [] if isinstance(one, Mapping)]
-        configs = json.dumps([experiment(one) for one in before], sort_keys=True, default=str)
+        before = [earlier for earlier in file.get("earlier") or [] if isinstance(earlier, Mapping)]
+        configs = json.dumps([experiment(earlier) for earlier in before], sort_keys=True, default=str)
         config["forked_from"] = hashlib.sha256(configs.encode()).hexdigest()[:SHOWN]
     config["data"] = {key: value for key, value in config["data"].items() if key not in _WHERE_DATA_ARE}
     return config
@@ -99,7 +99,7 @@ def value_of(config: JsonObject, name: str) -> object:
 
 def _spelt(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _spelt(one) for key, one in value.items() if one is not None}
+        return {key: _spelt(inner) for key, inner in value.items() if inner is not None}
     if isinstance(value, list):
-        return [_spelt(one) for one in value]
+        return [_spelt(inner) for inner in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -55,19 +55,19 @@ def object_in(raw: bytes) -> JsonDict:
     if len(raw) > LARGEST:
         raise UnfitFileError(f"has {len(raw):,} bytes, but may have at most {LARGEST:,}")
     try:
-        found = json.loads(
+        parsed = json.loads(
             raw.decode("utf-8"), parse_int=_integer, parse_float=_real, parse_constant=_no_number
         )
-        json.dumps(found, ensure_ascii=False).encode("utf-8")  # Half a surrogate pair fails here.
+        json.dumps(parsed, ensure_ascii=False).encode("utf-8")  # Half a surrogate pair fails here.
     except RecursionError as error:
         raise UnfitFileError("is nested too deeply") from error
     except UnicodeError as error:
         raise UnfitFileError("holds bytes that are not UTF-8 text") from error
     except json.JSONDecodeError as error:
         raise UnfitFileError(f"is not JSON ({error})") from error
-    if not isinstance(found, dict):
-        raise UnfitFileError(f"holds a {type(found).__name__}, but must hold an object")
-    return found
+    if not isinstance(parsed, dict):
+        raise UnfitFileError(f"holds a {type(parsed).__name__}, but must hold an object")
+    return parsed
 
 
 def _integer(text: str) -> int:

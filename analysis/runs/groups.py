@@ -67,8 +67,8 @@ def _groups(runs: Runs) -> list[Group]:
     }
     origins = {name: origin(runs.files[name]) for name in about}
     for name, row in about.items():
-        made = [experiment(runs.files[name]), origins[name]]
-        text = json.dumps(made, sort_keys=True, default=str)
+        parts = [experiment(runs.files[name]), origins[name]]
+        text = json.dumps(parts, sort_keys=True, default=str)
         members.setdefault((row["dataset"], row["partition"], row["method"], text, ""), []).append(name)
     members = {
         (*key[:4], mark): names
@@ -89,12 +89,12 @@ def _groups(runs: Runs) -> list[Group]:
         ]
     )
     labels = _labels(list(members), configs, titles, one_task)
-    found = []
+    grouped = []
     for (dataset, partition, method, *_), names, label in zip(members, members.values(), labels, strict=True):
         rows = {name: about[name] for name in names}
         used = chosen(rows)
         others = tuple((name, why_left_out(name, rows)) for name in names if name not in used)
-        found.append(
+        grouped.append(
             Group(
                 label,
                 dataset,
@@ -107,7 +107,7 @@ def _groups(runs: Runs) -> list[Group]:
                 tuple(contradictions(used, rows)),
             )
         )
-    return sorted(found)
+    return sorted(grouped)
 
 
 def by_partition(split: str, rows: Rows) -> dict[str, list[str]]:
@@ -116,7 +116,7 @@ def by_partition(split: str, rows: Rows) -> dict[str, list[str]]:
     The keys are marks, and "" if all runs have the same partition. A partition that is drawn has another hash
     for each seed. A partition from a file has the same hash for all seeds. Two runs of one seed must agree.
     """
-    found: list[dict[float, str]] = []  # seed → hash
+    seen: list[dict[float, str]] = []  # seed → hash
     sets: list[list[str]] = []
     from_file = split.startswith("file:")
     for name, row in rows.items():
@@ -124,20 +124,20 @@ def by_partition(split: str, rows: Rows) -> dict[str, list[str]]:
         unknown = () if from_file else ("",)
         fits = (
             i
-            for i, one in enumerate(found)
-            if one.get(seed, digest) in (digest, *unknown) or digest in unknown
+            for i, shas in enumerate(seen)
+            if shas.get(seed, digest) in (digest, *unknown) or digest in unknown
         )
         place = next(fits, None)
         if place is None:
-            place = len(found)
-            found.append({})
+            place = len(seen)
+            seen.append({})
             sets.append([])
-        found[place].setdefault(seed, digest)
+        seen[place].setdefault(seed, digest)
         sets[place].append(name)
-    if len(sets) == 1 and not (from_file and next(iter(found[0].values()))):
+    if len(sets) == 1 and not (from_file and next(iter(seen[0].values()))):
         return {"": sets[0]}
     return {
-        next(iter(one.values()))[:8] or "not recorded": names for one, names in zip(found, sets, strict=True)
+        next(iter(shas.values()))[:8] or "not recorded": names for shas, names in zip(seen, sets, strict=True)
     }
 
 
@@ -154,15 +154,15 @@ def _one_task(known: Sequence[tuple[str, str, set[str]]]) -> dict[tuple[str, str
             if (
                 dataset == other_set
                 and (hashes & also) - {""}
-                and any(one.startswith("file:") for one in (partition, other))
+                and any(name.startswith("file:") for name in (partition, other))
             ):
                 joined = names[dataset, partition] | names[dataset, other]
-                names |= {(dataset, one): joined for one in joined}
+                names |= {(dataset, name): joined for name in joined}
     return {
-        key: " = ".join(sorted(one, key=lambda name: (name.startswith("file:"), name)))
-        if len(one) > 1
+        key: " = ".join(sorted(several, key=lambda name: (name.startswith("file:"), name)))
+        if len(several) > 1
         else ""
-        for key, one in names.items()
+        for key, several in names.items()
     }
 
 
@@ -194,12 +194,12 @@ def _labels(
         labels.append(" ".join([named, *(f"{name}={value}" for name, value in said.items())]))
     places = [(dataset, one_task[dataset, partition] or partition) for dataset, partition, *_ in keys]
     times_met = Counter[tuple[str, ...]]()
-    found = []
+    unique = []
     for label, place in zip(labels, places, strict=True):
         times_met[(*place, label)] += 1
         count = times_met[(*place, label)]
-        found.append(f"{label} ({count})" if count > 1 else label)
-    return found
+        unique.append(f"{label} ({count})" if count > 1 else label)
+    return unique
 
 
 def lost_seeds(runs: Runs, group: Group) -> list[int]:
@@ -243,7 +243,7 @@ def _rank(row: Row) -> tuple[bool, float]:
 def why_left_out(name: str, rows: Rows) -> str:
     """Return why a run is not among the chosen ones."""
     row, seed = rows[name], f"seed {rows[name]['seed']:.0f}"
-    other = next((one for one in chosen(rows) if rows[one]["seed"] == row["seed"]), "")
+    other = next((run for run in chosen(rows) if rows[run]["seed"] == row["seed"]), "")
     if row["damage"]:
         than = f"{other} has the same seed" if other else "others are finished and whole"
         return f"its rows are not as the run wrote them ({row['damage']}), and {than}"
@@ -270,10 +270,10 @@ def why_left_out(name: str, rows: Rows) -> str:
     return f"{seed} is there already: {other} has as many rounds"
 
 
-def differing_hashes(one: Row, other: Row) -> list[str]:
+def differing_hashes(left: Row, other: Row) -> list[str]:
     """Return which recorded hashes of the results differ between two runs of one seed and equal length."""
-    a, b = one["hashes"], other["hashes"]
-    if one["rounds_done"] != other["rounds_done"] or one["damage"] or other["damage"]:
+    a, b = left["hashes"], other["hashes"]
+    if left["rounds_done"] != other["rounds_done"] or left["damage"] or other["damage"]:
         return []
     names = {"weights": "weights", "metrics": "metric rows", "vaults": "client states"}
     return [told for name, told in names.items() if name in a and name in b and a[name] != b[name]]
@@ -308,14 +308,14 @@ def method_titles(runs: Runs) -> dict[str, str]:
     The title of a user's own method stands for it, unless two methods have the same title or it is the name
     of another one.
     """
-    found: dict[str, set[str]] = {}
+    by_method: dict[str, set[str]] = {}
     for name, file in runs.files.items():
         title = " ".join(str(file.get("title") or "").split())
-        found.setdefault(str(runs.runs.at[name, "method"]), set()).add(title)
-    titles = {method: next(iter(several)) for method, several in found.items() if len(several) == 1}
+        by_method.setdefault(str(runs.runs.at[name, "method"]), set()).add(title)
+    titles = {method: next(iter(several)) for method, several in by_method.items() if len(several) == 1}
     count = Counter(title.lower() for title in titles.values())
-    taken = {*found, BASELINE, *(name.lower() for name in runs.names.values())}
-    known = {method: runs.names[method] for method in found if method in runs.names}
+    taken = {*by_method, BASELINE, *(name.lower() for name in runs.names.values())}
+    known = {method: runs.names[method] for method in by_method if method in runs.names}
     return known | {
         method: title
         for method, title in titles.items()

@@ -74,8 +74,8 @@ class Runs:
         """Return what `make` returns, computed once for this object and `key`."""
         if key not in self._known:
             self._known[key] = make()
-        found: T = self._known[key]
-        return found
+        value: T = self._known[key]
+        return value
 
     def called(self, names: Mapping[str, str]) -> Runs:
         """Return the same runs, with methods called by these names."""
@@ -100,11 +100,11 @@ class Runs:
     def series(self, metric: Metric) -> pd.DataFrame:
         """Return the server's rows over all classes of one metric, by round."""
 
-        def made() -> pd.DataFrame:
+        def compute() -> pd.DataFrame:
             rows = self.metrics
             return rows[rows_of(rows, metric) & rows["class"].isna()].sort_values("round", kind="stable")
 
-        return self.once(metric.place, made)
+        return self.once(metric.place, compute)
 
     def matrix(self, metric: Metric) -> pd.DataFrame:
         """Return a metric of every run (columns) after every round (rows) that any of them measured.
@@ -112,13 +112,13 @@ class Runs:
         It is NaN where a run did not measure.
         """
 
-        def made() -> pd.DataFrame:
+        def compute() -> pd.DataFrame:
             rows = self.series(metric)
             return named(rows).pivot_table(
                 index="round", columns="run", values="value", observed=True, dropna=False
             )
 
-        return self.once(("matrix", metric.place), made)
+        return self.once(("matrix", metric.place), compute)
 
 
 def rows_of(rows: pd.DataFrame, metric: Metric) -> pd.Series[bool]:
@@ -156,10 +156,10 @@ def read_runs(paths: Iterable[Path | str], reader: Reader = read_run_file) -> Ru
     unreadable: dict[str, str] = {}
     folders: dict[Path, Path] = {}
     for path in map(Path, paths):
-        found, headless = find_run_folders(path)
-        folders |= {folder.resolve(): folder for folder in reversed(found)}
+        run_folders, headless = find_run_folders(path)
+        folders |= {folder.resolve(): folder for folder in reversed(run_folders)}
         unreadable |= headless
-        if not found and not headless:
+        if not run_folders and not headless:
             unreadable[str(path)] = (
                 "there is no run.json at or below it" if path.is_dir() else "there is no such folder"
             )
@@ -172,7 +172,7 @@ def read_runs(paths: Iterable[Path | str], reader: Reader = read_run_file) -> Ru
     # Reading Parquet releases the interpreter lock.
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         read = dict(zip(named, pool.map(read_parts, named.values(), files.values()), strict=True))
-    damage = {name: one.unreadable or missing_rounds(named[name], files[name]) for name, one in read.items()}
+    damage = {name: run.unreadable or missing_rounds(named[name], files[name]) for name, run in read.items()}
     for lost in damage.values():
         unreadable |= lost
     rows = []
@@ -184,11 +184,11 @@ def read_runs(paths: Iterable[Path | str], reader: Reader = read_run_file) -> Ru
             unreadable[str(named[name])] = f"run.json is damaged ({type(error).__name__}: {error})"
             del read[name], files[name]
     about = pd.DataFrame(rows, columns=None if rows else ["run", "folder", "damage"]).set_index("run")
-    last = {name: last_accuracies(one.scores) for name, one in read.items()}
+    last = {name: last_accuracies(run.scores) for name, run in read.items()}
     reduced = (
         _stacked(last, SCORES_OF_CLIENTS),
-        _stacked({name: one.scores for name, one in read.items()}, SCORES),
-        _stacked({name: one.by_samples for name, one in read.items()}, BY_SAMPLES),
+        _stacked({name: run.scores for name, run in read.items()}, SCORES),
+        _stacked({name: run.by_samples for name, run in read.items()}, BY_SAMPLES),
     )
     return Runs(_joined(read), about, files, unreadable, *reduced)
 
@@ -197,18 +197,18 @@ def _joined(read: Mapping[str, Parts]) -> pd.DataFrame:
     """Return the server's rows of all runs, with the run as a categorical column."""
     names = list(read)
     table = pa.concat_tables(
-        [COLUMNS.empty_table(), *(one.server for one in read.values())]
+        [COLUMNS.empty_table(), *(run.server for run in read.values())]
     ).unify_dictionaries()
     frame: pd.DataFrame = table.to_pandas()
-    codes = np.repeat(np.arange(len(names)), [one.server.num_rows for one in read.values()])
+    codes = np.repeat(np.arange(len(names)), [run.server.num_rows for run in read.values()])
     frame["run"] = pd.Categorical.from_codes(codes, pd.Index(names, dtype=object))
     return frame
 
 
 def _stacked(frames: Mapping[str, pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
-    found = [frame.assign(run=name) for name, frame in frames.items() if len(frame)]
+    filled = [frame.assign(run=name) for name, frame in frames.items() if len(frame)]
     wanted = ["run", *columns]
-    return pd.concat(found, ignore_index=True)[wanted] if found else pd.DataFrame(columns=wanted)
+    return pd.concat(filled, ignore_index=True)[wanted] if filled else pd.DataFrame(columns=wanted)
 
 
 def flatten(nested: JsonObject, prefix: str = "") -> JsonDict:
@@ -227,8 +227,8 @@ def flatten(nested: JsonObject, prefix: str = "") -> JsonDict:
 
 def section(file: JsonObject, name: str) -> JsonObject:
     """Return the object under `name`, or an empty one if it is missing or is not an object."""
-    found = file.get(name)
-    return found if isinstance(found, Mapping) else {}
+    value = file.get(name)
+    return value if isinstance(value, Mapping) else {}
 
 
 def _read_run_file(folder: Path, unreadable: dict[str, str], reader: Reader) -> JsonObject | None:
@@ -289,16 +289,16 @@ _CHECKPOINT = re.compile(r"round-\d{6,9}")
 
 def find_run_folders(path: Path) -> tuple[list[Path], dict[str, str]]:
     """Return the folders with a run.json, and those that should have one, with the reason."""
-    found, headless = [], {}
+    folders, headless = [], {}
     for folder, below, names in os.walk(path):
         below.sort()
         if "run.json" in names:
             below.clear()
-            found.append(Path(folder))
+            folders.append(Path(folder))
         elif why := _headless(Path(folder), below, names):
             below[:] = [name for name in below if name not in _OF_A_RUN]
             headless[str(Path(folder))] = why
-    return found, headless
+    return folders, headless
 
 
 def folder_names(folders: list[Path]) -> dict[str, Path]:

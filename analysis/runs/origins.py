@@ -46,7 +46,7 @@ class Origin(NamedTuple):
     @property
     def marks(self) -> dict[str, Any]:
         """Short texts by which labels tell such runs apart."""
-        hashes = [one[:SHOWN] for one in self.data.values()]
+        hashes = [digest[:SHOWN] for digest in self.data.values()]
         return {
             "code": _stages_mark(self.stages),
             "data": "+".join(hashes) or UNKNOWN,
@@ -71,7 +71,7 @@ def hashes_of_data(file: JsonObject) -> dict[str, str]:
 def _stages_mark(stages: Stages) -> str:
     """Write `1a2b3c4d` or, of a run that went on with changed code, `1a2b3c4d then 5e6f7a8b from round 3`."""
     (_, files), *later = stages
-    return " then ".join([_mark(files), *(f"{_mark(one)} from round {first}" for first, one in later)])
+    return " then ".join([_mark(files), *(f"{_mark(after)} from round {first}" for first, after in later)])
 
 
 def _mark(files: Mapping[str, str]) -> str:
@@ -81,32 +81,32 @@ def _mark(files: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:SHOWN]
 
 
-def continued(one: Origin) -> str:
+def continued(run_origin: Origin) -> str:
     """Return a sentence about a run that went on with changed code; "" for others."""
     changes = [
         f"from round {first} on with changed code ({_listed(before, after)})"
-        for (_, before), (first, after) in zip(one.stages, one.stages[1:], strict=False)
+        for (_, before), (first, after) in zip(run_origin.stages, run_origin.stages[1:], strict=False)
     ]
     return f"its runs were continued {' and '.join(changes)}" if changes else ""
 
 
-def unlike_parts(one: Origin, other: Origin) -> list[str]:
+def unlike_parts(left: Origin, other: Origin) -> list[str]:
     """Return in which own code, own data and revision two runs of one method differ."""
-    found = []
-    if one.stages != other.stages:
-        pairs = ((one.stages[at][1], other.stages[at][1]) for at in (-1, 0))
+    remarks = []
+    if left.stages != other.stages:
+        pairs = ((left.stages[at][1], other.stages[at][1]) for at in (-1, 0))
         files = next((_listed(*pair) for pair in pairs if pair[0] != pair[1]), "")
-        rounds = f"{one.marks['code']} / {other.marks['code']}"
-        found.append(f"its own code differs ({files or rounds})")
-    if one.data != other.data:
-        found.append(f"its data differ ({one.marks['data']} / {other.marks['data']})")
-    if one.revision != other.revision:
-        found.append(f"the method's revision differs ({one.revision} / {other.revision})")
-    return found
+        rounds = f"{left.marks['code']} / {other.marks['code']}"
+        remarks.append(f"its own code differs ({files or rounds})")
+    if left.data != other.data:
+        remarks.append(f"its data differ ({left.marks['data']} / {other.marks['data']})")
+    if left.revision != other.revision:
+        remarks.append(f"the method's revision differs ({left.revision} / {other.revision})")
+    return remarks
 
 
-def _listed(one: Mapping[str, str], other: Mapping[str, str]) -> str:
-    changed = changed_files(one, other)
+def _listed(left: Mapping[str, str], other: Mapping[str, str]) -> str:
+    changed = changed_files(left, other)
     told = [f"{name} {_short(a)} / {_short(b)}" for name, (a, b) in list(changed.items())[:NAMED]]
     more = len(changed) - NAMED
     return ", ".join(told) + (f" and {more} more" if more > 0 else "")
@@ -125,34 +125,34 @@ class RoleChange(NamedTuple):
     shared: bool
 
 
-def changed_roles(one: JsonObject, other: JsonObject) -> list[RoleChange]:
+def changed_roles(left: JsonObject, other: JsonObject) -> list[RoleChange]:
     """Return which own code of two runs differs that must be equal for comparing their methods.
 
     A file may hold a network and a method. If only such files differ, it is not known whether the network
     does, and `shared` is true.
     """
-    a, b = (files_by_role(file.get("code", [])) for file in (one, other))
+    a, b = (files_by_role(file.get("code", [])) for file in (left, other))
     of_methods = a.get("method", {}).keys() | b.get("method", {}).keys()
-    found = []
+    changes = []
     for role, what in ROLES.items():
-        histories = [_history(file, roles.get(role, {})) for file, roles in ((one, a), (other, b))]
+        histories = [_history(file, roles.get(role, {})) for file, roles in ((left, a), (other, b))]
         if role in a and role in b and _plain(histories[0], role) != _plain(histories[1], role):
             changed = {
                 name for at in (-1, 0) for name in changed_files(histories[0][at][1], histories[1][at][1])
             }
             marks = [_stages_mark(history) for history in histories]
-            found.append(RoleChange(what, marks[0], marks[1], changed <= of_methods))
-    return found
+            changes.append(RoleChange(what, marks[0], marks[1], changed <= of_methods))
+    return changes
 
 
 def _history(file: JsonObject, files: Mapping[str, str]) -> Stages:
     """Return the stages of these files alone."""
-    found: Stages = []
+    stages: Stages = []
     for first, every in code_stages(file):
         kept = {name: every[name] for name in files if name in every}
-        if not found or found[-1][1] != kept:
-            found.append((first, kept))
-    return found
+        if not stages or stages[-1][1] != kept:
+            stages.append((first, kept))
+    return stages
 
 
 def _plain(stages: Stages, role: str) -> Stages:
@@ -165,6 +165,6 @@ def _plain(stages: Stages, role: str) -> Stages:
 
 def versions(file: JsonObject) -> list[str]:
     """Return the versions of raffed that computed a run, in the order of its rounds."""
-    segments = [one for one in file.get("segments") or [] if one["from"] <= one["to"]]
-    told = [one.get("versions") or {} for one in segments or [file]]
-    return [text for text in dict.fromkeys(str(one.get("raffed") or "") for one in told) if text]
+    segments = [segment for segment in file.get("segments") or [] if segment["from"] <= segment["to"]]
+    told = [part.get("versions") or {} for part in segments or [file]]
+    return [text for text in dict.fromkeys(str(listed.get("raffed") or "") for listed in told) if text]

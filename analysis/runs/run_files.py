@@ -98,10 +98,10 @@ def missing_rounds(folder: Path, file: JsonObject) -> dict[str, str]:
 
     The result is empty if none is missing, or if the parts do not give their rounds.
     """
-    found = [_PART.fullmatch(path.name) for path in _parts(folder / "metrics")]
+    spans = [_PART.fullmatch(path.name) for path in _parts(folder / "metrics")]
     done = number(file.get("rounds_done")) or 0
     wanted, lost = 1, []
-    for span in found:
+    for span in spans:
         if span is None:
             return {}
         if wanted < int(span[1]):
