@@ -1,7 +1,7 @@
 """What an honest but curious server can learn about a client's data from one real upload.
 
-See docs/papers/mpfedcon.md §5. `upload` makes a client take one real step and keeps what the server saw of
-it. `leakage` uses only that. `protocol` executes attacks on several images, and compares with the truth.
+See docs/papers/mpfedcon.md §5. In `protocol` a client takes one real step, and attacks use only what the
+server saw of it. They are executed on several images, and compared with the truth.
 
 What the results do and do not show:
 

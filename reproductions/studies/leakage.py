@@ -28,8 +28,18 @@ import torch
 from torch import Tensor
 
 from raffed import Params
-from raffed.attacks.leakage import Distance, Effort, feature_distance, gradient_distance
-from raffed.attacks.protocol import MARKS, AttackOutcome, Observed, attacked, chosen_images, summary
+from raffed.attacks.protocol import (
+    MARKS,
+    AttackOutcome,
+    Distance,
+    Effort,
+    Observed,
+    attacked,
+    chosen_images,
+    feature_distance,
+    gradient_distance,
+    summary,
+)
 from raffed.core import seeds
 from raffed.data.datasets import load_dataset
 from raffed.data.transforms import prepare_images, transform_for

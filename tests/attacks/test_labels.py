@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from raffed.attacks.leakage import by_bias, by_inner_product, by_sign, inferred, told
-from raffed.attacks.protocol import mse, psnr, ssim
+from raffed.attacks.protocol import by_bias, by_inner_product, by_sign, inferred, mse, psnr, ssim, told
 from raffed.core.params import Params
 from raffed.methods.common import ClassSums
 

@@ -12,9 +12,14 @@ import torch
 from raffed.reproductions.studies.leakage import FIGURE_10, Setting, attack, victim
 from torch import Tensor
 
-from raffed.attacks.leakage import Attempt, Effort, dummies, feature_distance, gradient_distance, reconstruct
 from raffed.attacks.protocol import (
     AttackOutcome,
+    Attempt,
+    Effort,
+    dummies,
+    feature_distance,
+    gradient_distance,
+    reconstruct,
     summary,
 )
 from raffed.core.params import Params
@@ -170,20 +175,3 @@ def test_the_summary_has_medians_at_the_marks_and_shares_over_images() -> None:
     assert found["psnr"] == pytest.approx(-10 * math.log10(0.04), rel=1e-5)
     assert found["defended"] == 0.0
     assert summary([outcome([0.07])], (1,))["defended"] == 1.0
-
-
-@pytest.mark.slow
-def test_on_a_larger_coloured_picture_too() -> None:
-    """§6 no. 11, with 3 × 16 × 16 and the bounds stated there; DLG has no label to be told, MpFedcon's
-    optimised label is chance.
-
-        The five restarts of §5.3: whether a single one of L-BFGS converges hangs on the processor's rounding.
-    """
-    large, effort = picture(16, 3), Effort(iterations=100, restarts=5)
-    ends = {
-        name: attack(BY_NAME[name], large, LABEL, 10, 0, SEED, effort).attempt
-        for name in ("DLG", "known_head", "MpFedcon 1/1")
-    }
-    assert ends["DLG"].trace[-1] < 0.03
-    assert ends["known_head"].trace[-1] < 0.03
-    assert ends["MpFedcon 1/1"].trace[-1] > 0.5

@@ -6,8 +6,7 @@ import pytest
 import torch
 from raffed.reproductions.studies.leakage import FIGURE_10, carried_out
 
-from raffed.attacks.leakage import Effort
-from raffed.attacks.protocol import leakage
+from raffed.attacks.protocol import Effort, leakage
 from raffed.config.run import RunConfig
 from raffed.errors import UsageError
 
