@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from raffed.api.reporting import report as report
     from raffed.api.reproducing import reproduce as reproduce
     from raffed.api.tuning import tune as tune
-    from raffed.config.clock import Clock as Clock
     from raffed.config.faults import Faults as Faults
     from raffed.config.federation import Federation as Federation
     from raffed.config.portable import portable as portable
-    from raffed.config.privacy import Privacy as Privacy
     from raffed.config.run import RunConfig as RunConfig
+    from raffed.config.sections import Clock as Clock
     from raffed.config.sections import Data as Data
     from raffed.config.sections import Model as Model
     from raffed.config.sections import Numerics as Numerics
+    from raffed.config.sections import Privacy as Privacy
     from raffed.config.sections import Runtime as Runtime
     from raffed.config.training import Local as Local
     from raffed.config.validation import Choices as Choices

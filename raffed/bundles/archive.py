@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from raffed.budget import allow, file_bytes
-from raffed.config.clock import Clock
 from raffed.config.run import RunConfig
+from raffed.config.sections import Clock
 from raffed.config.validation import Json, table_of
 from raffed.errors import UsageError
 from raffed.methods.authors import is_authors

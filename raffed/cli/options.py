@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias, get_args, ge
 import typer
 from typer.core import TyperCommand
 
-from raffed.config.optimizers import SCHEDULES
 from raffed.config.run import RunConfig
 from raffed.config.sections import SECTIONS
+from raffed.config.training import SCHEDULES
 from raffed.config.validation import Declaration, declarations
 from raffed.data.catalogue import DATASETS
 from raffed.methods import METHODS

@@ -3,55 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from raffed.config.validation import Doc, Range, Value, check_values, declarations
-from raffed.errors import UsageError
-
-# Rules that a run chooses by name and that have arguments of their own, such as a robust mean.
-
-
-T = TypeVar("T")
-
-
-def settled_arguments(
-    field: str, rules: Mapping[str, Callable[..., T]], name: str, given: Mapping[str, Value]
-) -> dict[str, Value]:
-    """Return the arguments of a rule in one spelling.
-
-    Args:
-        field: The field of the section `federation` that names the rule. Its option has the same name.
-        rules: Name → rule, whose parameters are its arguments.
-        name: A key of `rules`, or "" for no rule.
-        given: The arguments as they were given.
-
-    Raises:
-        UnknownNameError: The rule has no such argument.
-        UsageError: An argument has another type or is outside its range, or there is no rule for it.
-    """
-    if not name:
-        if given:
-            raise UsageError(
-                f"federation.{field}_args = {dict(given)} has no effect without federation.{field}; give "
-                f"--{field} too"
-            )
-        return {}
-    return check_values(f"{field} {name}", declarations(rules[name]), given)
-
+from raffed.config.validation import Doc, Range
 
 # Compression of what clients upload, and its arguments. The arithmetic is in
 # `raffed.core.ingredients.base`.
 
 
-CompressionName = Annotated[
-    Literal["", "topk", "quantize"],
-    Doc("Compression of the weights that a client uploads; without it: none."),
-]
-CompressionArgs = Annotated[
-    Mapping[str, Value], Doc("Argument of the compression, such as fraction=0.01; repeat for more.")
-]
 Feedback = Annotated[
     bool,
     Doc("Whether a client keeps what the compression left out, and adds it to its next update."),
@@ -140,13 +101,6 @@ Statistics = Annotated[
         "What becomes of BatchNorm's statistics. `rule` treats them as the weights are treated, and `mean` "
         "takes their plain mean."
     ),
-]
-MeanName = Annotated[
-    Literal["", "median", "trimmed", "krum", "multi_krum", "geometric_median", "norm_bound"],
-    Doc("Robust rule in place of the mean of the uploads; without it: the mean."),
-]
-MeanArgs = Annotated[
-    Mapping[str, Value], Doc("Argument of the robust rule, such as beta=0.3; repeat for more.")
 ]
 Attackers = Annotated[int, Range(0), Doc("f, the number of uploads that may be arbitrary.")]
 

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Annotated, Final, Literal, NamedTuple, TypeAlias, get_args
 
-from raffed.config.validation import Doc, Range, check_fields, client_numbers
+from raffed.config.federation import client_numbers
+from raffed.config.validation import Doc, Range, check_fields
 from raffed.errors import UsageError, check_choice
 
 # Modelled attacks of clients: the fields of a plan of faults that describe them. This imports no torch.

@@ -2,33 +2,336 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
+from raffed.budget import file_bytes
 from raffed.config.aggregation import (
     COMPRESSIONS,
     MEANS,
-    CompressionArgs,
-    CompressionName,
     CompressionRule,
-    MeanArgs,
-    MeanName,
     MeanRule,
-    settled_arguments,
 )
-from raffed.config.names import Importable, Name, keep
-from raffed.config.selection import (
-    SELECTIONS,
-    UNIFORM,
-    Fixed,
-    Rule,
-    SelectionArgs,
-    SelectionName,
-    settled_selection,
+from raffed.config.validation import (
+    Declaration,
+    Doc,
+    Importable,
+    Name,
+    Range,
+    Value,
+    Words,
+    check_values,
+    declarations,
+    keep,
 )
-from raffed.config.validation import Doc, Range, Words
+from raffed.errors import UnknownNameError, UsageError
+from raffed.own.located import is_reference
 from raffed.own.names import as_name
+
+# The rules that choose the participants of a round, and their arguments. The draws themselves are in
+# `raffed.federation.selection`. A rule of one's own is a function, named by reference.
+
+
+UNIFORM = "uniform"
+FIXED = "fixed"
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Clients are drawn uniformly, without replacement."""
+
+    weighting: ClassVar[Literal["", "clients"]] = ""  # weights of the mean that the rule was made for
+
+    def repeats(self) -> bool:
+        """Return whether a client can be drawn several times in a round."""
+        return False
+
+
+@dataclass(frozen=True)
+class Size(Uniform):
+    """Clients are drawn in proportion to their number of training samples (Li et al. 2020, scheme I).
+
+    The mean is uniform over the draws, so a client that is drawn twice counts twice. It trains once.
+    """
+
+    weighting: ClassVar[Literal["", "clients"]] = "clients"
+    replacement: Annotated[
+        bool,
+        Doc(
+            "Whether a client may be drawn several times. Only then is the expected mean that of all "
+            "clients, weighted by their samples."
+        ),
+    ] = True
+
+    def repeats(self) -> bool:
+        return self.replacement
+
+
+@dataclass(frozen=True)
+class PowerOfChoice(Uniform):
+    """Candidates are drawn in proportion to their samples, and those with the largest loss take part.
+
+    The loss is that of the present model on the candidate's training samples. Source: Cho, Wang, Joshi 2020.
+    """
+
+    weighting: ClassVar[Literal["", "clients"]] = "clients"
+    candidates: Annotated[
+        int, Range(0), Doc("Number d of candidates in a round; 0: twice the participants.")
+    ] = 0
+
+    def number(self, participants: int, clients: int) -> int:
+        """Return the number d of candidates.
+
+        Args:
+            participants: Number of participants of a round.
+            clients: Number N of all clients.
+        """
+        return self.candidates or min(2 * participants, clients)
+
+
+@dataclass(frozen=True)
+class RoundRobin(Uniform):
+    """Clients take turns in the order of their numbers."""
+
+
+@dataclass(frozen=True)
+class Fixed(Uniform):
+    """A list says who takes part.
+
+    Raises:
+        UsageError: The list cannot be read, or is empty.
+    """
+
+    clients: Annotated[
+        str,
+        Doc(
+            "Numbers of the clients that take part, such as 0,3,5-7. Several rounds are separated by "
+            "semicolons, and are repeated in turn."
+        ),
+    ] = ""
+    file: Annotated[
+        str, Doc("File with one line of such numbers for each round. Its contents are put into `clients`.")
+    ] = ""
+
+    def __post_init__(self) -> None:
+        if not self.rounds():
+            raise UsageError(
+                "selection fixed needs the numbers of the clients: --selection-arg clients=0,3,5-7, or "
+                "--selection-arg file=FILE"
+            )
+
+    def rounds(self) -> list[tuple[int, ...]]:
+        """Return the clients of each listed round, in ascending order."""
+        return [_numbers(part) for part in re.split(r"[;\n]", self.clients) if part.strip()]
+
+
+Rule: TypeAlias = Uniform | Size | PowerOfChoice | RoundRobin | Fixed
+SELECTIONS: dict[str, Callable[..., Rule]] = {
+    UNIFORM: Uniform,
+    "size": Size,
+    "power_of_choice": PowerOfChoice,
+    "round_robin": RoundRobin,
+    FIXED: Fixed,
+}
+
+
+def settled_selection(name: str, given: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the arguments of a rule in one spelling, without files.
+
+    Args:
+        name: A key of SELECTIONS, or a reference, whose arguments are checked when its code is loaded.
+        given: The arguments as they were given.
+
+    Raises:
+        UnknownNameError: There is no such rule, or it has no such argument.
+        UsageError: An argument has another type or is outside its range, or its file cannot be read.
+    """
+    if name not in SELECTIONS:
+        if not is_reference(name):
+            raise UnknownNameError("federation.selection", name, SELECTIONS)
+        return dict(given)
+    known = declarations(SELECTIONS[name])
+    listed = {key: _as_text(known, key, value) for key, value in given.items()}
+    settled = check_values(f"selection {name}", known, listed)
+    if name == FIXED and settled.get("file"):
+        settled["clients"] = _read(str(settled.pop("file")))
+    SELECTIONS[name](**settled)
+    return settled
+
+
+def _as_text(known: Mapping[str, Declaration], key: str, value: Value) -> Value:
+    """Return a number or a list of numbers as the text that an argument of kind str holds."""
+    if key not in known or known[key].kind != "str" or isinstance(value, str | bool):
+        return value
+    if isinstance(value, int):
+        return str(value)
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else value
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    found = client_numbers("selection fixed", text)
+    if len(set(found)) < len(found):
+        raise UsageError(f"selection fixed: a client stands twice in {text.strip()!r}; leave one out")
+    return tuple(sorted(found))
+
+
+def _read(file: str) -> str:
+    content = file_bytes("selection fixed: file", file, "give a file with numbers")
+    lines = content.decode("utf-8-sig", errors="replace").splitlines()
+    return "; ".join(line.strip() for line in lines if line.strip())
+
+
+def settled_arguments(
+    field: str, rules: Mapping[str, Callable[..., object]], name: str, given: Mapping[str, Value]
+) -> dict[str, Value]:
+    """Return the arguments of a rule in one spelling.
+
+    Args:
+        field: The field of the section `federation` that names the rule. Its option has the same name.
+        rules: Name → rule, whose parameters are its arguments.
+        name: A key of `rules`, or "" for no rule.
+        given: The arguments as they were given.
+
+    Raises:
+        UnknownNameError: The rule has no such argument.
+        UsageError: An argument has another type or is outside its range, or there is no rule for it.
+    """
+    if not name:
+        if given:
+            raise UsageError(
+                f"federation.{field}_args = {dict(given)} has no effect without federation.{field}; give "
+                f"--{field} too"
+            )
+        return {}
+    return check_values(f"{field} {name}", declarations(rules[name]), given)
+
+
+# Numbers of clients as they are typed, such as 0,3,5-7.
+
+
+def client_numbers(what: str, text: str) -> list[int]:
+    """Return the clients that a text lists, in its order.
+
+    Args:
+        what: Name of the setting, for messages.
+        text: Numbers and ranges, separated by commas or spaces.
+
+    Raises:
+        UsageError: A part is neither a number nor a range.
+
+    >>> client_numbers("clients", "0, 3, 5-7")
+    [0, 3, 5, 6, 7]
+    """
+    found: list[int] = []
+    for part in filter(None, re.split(r"[,\s]+", text.strip())):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            raise UsageError(f"{what}: {part!r} is not the number of a client, as 3, nor a range, as 5-7")
+        found += range(int(match[1]), int(match[2] or match[1]) + 1)
+    return found
+
+
+# When a run ends before its last round: the text of `stop_when`, and what it means.
+#
+#     val.accuracy no better for 20 rounds
+#     val.accuracy no better for 20 rounds by 0.001
+#     val.loss below 0.1
+#
+# The measures come from the clients' validation parts. No test data can decide when a run ends.
+
+
+# Measure → whether a larger value is better
+MEASURES = {"val.accuracy": True, "val.loss": False, "val.personal": True}
+FORMS = "'val.accuracy no better for 20 rounds', with 'by 0.001' behind it, or 'val.loss below 0.1'"
+_NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
+_WAITING = re.compile(rf"no better for (\d{{1,9}}) rounds?(?: by {_NUMBER})?")
+_BOUND = re.compile(rf"(above|below) {_NUMBER}")
+
+
+@dataclass(frozen=True)
+class StopRule:
+    """A rule that ends a run.
+
+    Attributes:
+        measure: One of MEASURES.
+        kind: "waiting": the measure has not become better for `rounds` rounds. "above" and "below": it has
+            passed `bound`.
+        rounds: Number of rounds of a waiting rule.
+        bound: Of a waiting rule, by how much a value must be better to count, at least 0.
+    """
+
+    measure: str
+    kind: Literal["waiting", "above", "below"]
+    rounds: int = 0
+    bound: float = 0.0
+
+    def reason(self, curve: ValidationCurve, round: int) -> str:
+        """Return why the run ends after `round` rounds; empty if it goes on.
+
+        Args:
+            curve: The values of the measure so far, the one of this round among them.
+            round: Number of rounds done.
+        """
+        value = curve.values.get(round)
+        if value is None:
+            return ""
+        if self.kind == "waiting":
+            best = curve.best(self.bound)
+            since = 0 if best is None else best[0]
+            if round - since < self.rounds:
+                return ""
+            found = "it was never a number" if best is None else f"best {best[1]:.4g} after round {since}"
+            return f"{self.measure} no better for {self.rounds} rounds ({found})"
+        passed = value > self.bound if self.kind == "above" else value < self.bound
+        return f"{self.measure} {self.kind} {self.bound:g} ({value:.4g})" if passed else ""
+
+
+class ValidationCurve:
+    """The values of one measure, by the number of rounds done."""
+
+    def __init__(self, measure: str, values: Iterable[tuple[int, float]] = ()) -> None:
+        self.measure, self.values = measure, dict(values)
+
+    def better(self, value: float, than: float | None, by: float = 0.0) -> bool:
+        """Return whether a value is better than another one by more than `by`. NaN is never better."""
+        if than is None:
+            return not math.isnan(value)
+        return value > than + by if MEASURES[self.measure] else value < than - by
+
+    def best(self, by: float = 0.0) -> tuple[int, float] | None:
+        """Return round and value of the last improvement by more than `by`; the earliest among equals."""
+        found: tuple[int, float] | None = None
+        for round, value in sorted(self.values.items()):
+            if self.better(value, None if found is None else found[1], by):
+                found = round, value
+        return found
+
+
+def read_rule(text: str) -> StopRule | None:
+    """Return the rule that a text stands for; None for an empty text.
+
+    Raises:
+        UsageError: The text is not a rule.
+    """
+    words = " ".join(text.split())
+    if not words:
+        return None
+    measure, _, condition = words.partition(" ")
+    if measure not in MEASURES:
+        raise UsageError(
+            f"federation.stop_when = {text!r}: {measure!r} cannot end a run; it must be one of "
+            f"{', '.join(MEASURES)}, because test data may not decide"
+        )
+    if waiting := _WAITING.fullmatch(condition):
+        rounds, by = int(waiting[1]), float(waiting[2] or 0.0)
+        if rounds and by >= 0:
+            return StopRule(measure, "waiting", rounds, by)
+    elif bound := _BOUND.fullmatch(condition):
+        return StopRule(measure, "above" if bound[1] == "above" else "below", 0, float(bound[2]))
+    raise UsageError(f"federation.stop_when = {text!r}: it must be {FORMS}")
 
 
 @dataclass(frozen=True)
@@ -117,12 +420,31 @@ class Federation:
         str, Doc("Set by `raffed fork`: SHA-256 of the checkpoint from which the run was continued.")
     ] = ""
 
-    selection: SelectionName = UNIFORM
-    selection_args: SelectionArgs = field(default_factory=dict)
-    mean: MeanName = ""
-    mean_args: MeanArgs = field(default_factory=dict)
-    compression: CompressionName = ""
-    compression_args: CompressionArgs = field(default_factory=dict)
+    selection: Annotated[
+        str,
+        Doc(
+            "How the participants of a round are chosen: uniform, size, power_of_choice, round_robin, fixed, "
+            "or ./file.py:NAME for your own rule. In Python it may be the function itself, which is stored "
+            "as its reference."
+        ),
+    ] = UNIFORM
+    selection_args: Annotated[
+        Mapping[str, Value], Doc("Argument of the selection, such as candidates=20; repeat for more.")
+    ] = field(default_factory=dict)
+    mean: Annotated[
+        Literal["", "median", "trimmed", "krum", "multi_krum", "geometric_median", "norm_bound"],
+        Doc("Robust rule in place of the mean of the uploads; without it: the mean."),
+    ] = ""
+    mean_args: Annotated[
+        Mapping[str, Value], Doc("Argument of the robust rule, such as beta=0.3; repeat for more.")
+    ] = field(default_factory=dict)
+    compression: Annotated[
+        Literal["", "topk", "quantize"],
+        Doc("Compression of the weights that a client uploads; without it: none."),
+    ] = ""
+    compression_args: Annotated[
+        Mapping[str, Value], Doc("Argument of the compression, such as fraction=0.01; repeat for more.")
+    ] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._settle_rules()

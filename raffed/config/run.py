@@ -13,14 +13,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from raffed.config.clock import Clock
 from raffed.config.faults import Faults
 from raffed.config.federation import Federation
-from raffed.config.names import Importable, Name, keep
-from raffed.config.privacy import Privacy
-from raffed.config.sections import SECTIONS, Data, Model, Numerics, Runtime, Section
+from raffed.config.sections import SECTIONS, Clock, Data, Model, Numerics, Privacy, Runtime, Section
 from raffed.config.training import Local
-from raffed.config.validation import Declaration, Doc, Range, Value, check_fields, declarations
+from raffed.config.validation import (
+    Declaration,
+    Doc,
+    Importable,
+    Name,
+    Range,
+    Value,
+    check_fields,
+    declarations,
+    keep,
+)
 from raffed.errors import UnknownNameError, UsageError
 from raffed.own.names import as_name
 

@@ -24,7 +24,8 @@ def check_slot(owner: str, slot: str, value: T, kind: type, *, optional: bool = 
     """
     if isinstance(value, kind) or (optional and value is None):
         return
-    raise UsageError(f"{owner}: {slot} is {described(value)}; it must be {_wanted(kind, optional)}")
+    wanted = f"{with_article(kind.__name__)}{' or None' if optional else ''}"
+    raise UsageError(f"{owner}: {slot} is {described(value)}; it must be {wanted}")
 
 
 def check_many(owner: str, slot: str, value: T, kind: type, *, some: bool = False) -> None:
@@ -78,7 +79,3 @@ def described(value: T) -> str:
 def with_article(name: str) -> str:
     """Return a name with its article, such as "an int"."""
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
-
-
-def _wanted(kind: type, optional: bool) -> str:
-    return f"{with_article(kind.__name__)}{' or None' if optional else ''}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -39,20 +38,15 @@ def described(module: str, factory: str) -> Described:
     """Read from the source text: importing a method would import torch, which takes seconds."""
     tree = _tree(module)
     defined = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == factory)
+    every, keywords = defined.args.defaults, defined.args.kw_defaults
+    positional = defined.args.args[len(defined.args.args) - len(every) :]
+    # Arguments without a default, such as the shape of images, are not options
     arguments = [
         _declared(Declaration(one.arg, "", ast.unparse(default)), one.annotation, tree)
-        for one, default in _with_defaults(defined.args)
+        for one, default in zip([*positional, *defined.args.kwonlyargs], [*every, *keywords], strict=True)
+        if default is not None
     ]
     return Described(arguments, ast.get_docstring(defined) or "", ast.get_docstring(tree) or "")
-
-
-def _with_defaults(arguments: ast.arguments) -> Iterator[tuple[ast.arg, ast.expr]]:
-    """The arguments that have a default. Those without one, such as the shape of images, are not options."""
-    positional = arguments.args[len(arguments.args) - len(arguments.defaults) :]
-    yield from zip(positional, arguments.defaults, strict=True)
-    for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-        if default is not None:
-            yield one, default
 
 
 def _tree(module: str) -> ast.Module:

@@ -25,8 +25,10 @@ from typing import (
     Annotated,
     Any,
     Final,
+    Generic,
     Literal,
     ParamSpec,
+    Protocol,
     TypeAlias,
     TypeVar,
     Union,
@@ -423,26 +425,56 @@ def checked(factory: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
-# Numbers of clients as they are typed, such as 0,3,5-7.
+# Fields that store a name and accept what it stands for: a method, a network, a data set, a split.
+#
+# A configuration stores text only. In Python a field may also be given the function or class itself, or
+# something that knows how it is stored. When the program runs, `Name` is `str`, so that a field declares a
+# text. Type checkers see a descriptor: what may be given is wider than what is read, which is always a text.
 
 
-def client_numbers(what: str, text: str) -> list[int]:
-    """Return the clients that a text lists, in its order.
+class Importable(Protocol):
+    """A function or class, which other processes can import by its module and name."""
 
-    Args:
-        what: Name of the setting, for messages.
-        text: Numbers and ranges, separated by commas or spaces.
+    __module__: str
+    __qualname__: str
 
-    Raises:
-        UsageError: A part is neither a number nor a range.
 
-    >>> client_numbers("clients", "0, 3, 5-7")
-    [0, 3, 5, 6, 7]
-    """
-    found: list[int] = []
-    for part in filter(None, re.split(r"[,\s]+", text.strip())):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
-        if match is None or int(match[2] or match[1]) < int(match[1]):
-            raise UsageError(f"{what}: {part!r} is not the number of a client, as 3, nor a range, as 5-7")
-        found += range(int(match[1]), int(match[2] or match[1]) + 1)
-    return found
+class StoredData(Protocol):
+    """A data set that knows the text by which it is found."""
+
+    def reference(self) -> str: ...
+
+
+class StoredSplit(Protocol):
+    """A split that knows its text and its arguments."""
+
+    def stored(self) -> tuple[str, Mapping[str, Value]]: ...
+
+
+if TYPE_CHECKING:
+
+    class Name(Generic[T]):
+        """A field that is given a text or a `T`, and read as a text."""
+
+        def __init__(self, default: str) -> None: ...
+
+        def __get__(self, instance: object, owner: type) -> str: ...
+
+        def __set__(self, instance: object, value: str | T) -> None: ...
+
+else:
+
+    class Name:
+        """At run time: `Name[T]` is the type `str`, and `Name(text)` is the text."""
+
+        def __class_getitem__(cls, _: T) -> type[str]:
+            return str
+
+        def __new__(cls, default: str) -> str:
+            return default
+
+
+def keep(section: object, **values: str | dict[str, Value]) -> None:
+    """Set fields of a frozen section while it is made."""
+    for name, value in values.items():
+        object.__setattr__(section, name, value)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
@@ -142,21 +143,14 @@ def attack_rows(
     return rows
 
 
-class Images(NamedTuple):
-    """What a backdoor needs to know of the inputs of a run.
-
-    Attributes:
-        shape: Shape of one input.
-        kind: Kind of its numbers, as NumPy says it: "u" and "f" can hold a patch.
-        num_classes: Number of classes C.
-    """
-
-    shape: tuple[int, ...]
-    kind: str
-    num_classes: int
-
-
-def check_attack(plan: Faults, method: str, shares: bool, clients: int, images: Images) -> None:
+def check_attack(
+    plan: Faults,
+    method: str,
+    shares: bool,
+    clients: int,
+    inputs: npt.NDArray[np.generic],
+    num_classes: int,
+) -> None:
     """Check the attack of a run.
 
     Args:
@@ -164,7 +158,8 @@ def check_attack(plan: Faults, method: str, shares: bool, clients: int, images: 
         method: Name of the run's method.
         shares: Whether its clients share weights.
         clients: Number N of all clients.
-        images: What the run's inputs are.
+        inputs: The run's inputs [N, ...].
+        num_classes: Number of classes C.
 
     Raises:
         UsageError: It is not possible, or would have no effect.
@@ -183,16 +178,15 @@ def check_attack(plan: Faults, method: str, shares: bool, clients: int, images: 
         )
     if plan.attack not in ("label_flip", "backdoor") and not shares:
         raise UsageError(f"{what}: the clients of {method} share no weights that could be changed")
-    if plan.attack == "backdoor":
-        _check_backdoor(images, plan.backdoor_target, what)
-
-
-def _check_backdoor(images: Images, target: int, what: str) -> None:
-    shape, classes = images.shape, images.num_classes
-    if len(shape) != 3 or min(shape[1:]) <= PATCH or images.kind not in "uf":
+    if plan.attack != "backdoor":
+        return
+    shape = inputs.shape[1:]
+    if len(shape) != 3 or min(shape[1:]) <= PATCH or inputs.dtype.kind not in "uf":
         raise UsageError(
             f"{what} puts a patch of {PATCH} by {PATCH} pixels into images, but the inputs have the shape "
             f"{shape}; use label_flip, or images"
         )
-    if target >= classes:
-        raise UsageError(f"faults.backdoor_target = {target}; classes are 0 to {classes - 1}")
+    if plan.backdoor_target >= num_classes:
+        raise UsageError(
+            f"faults.backdoor_target = {plan.backdoor_target}; classes are 0 to {num_classes - 1}"
+        )

@@ -1,4 +1,4 @@
-"""Draw the participants of a round by a rule (raffed/config/selection.py) or by a function of the user's own.
+"""Draw the participants of a round by a rule (raffed/config/federation.py) or by a function of the user's.
 
 Every draw has its own generator, made from the run's seed and the round. With one seed, the participants are
 therefore the same for every method, unless the rule looks at losses, which depend on the model.
@@ -12,15 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raffed.config.clock import Clock
-from raffed.config.federation import Federation
-from raffed.config.privacy import Privacy
+from raffed.config.federation import UNIFORM, Federation, Fixed, PowerOfChoice, RoundRobin, Rule, Size
 from raffed.config.run import RunConfig
-from raffed.config.selection import UNIFORM, Fixed, PowerOfChoice, RoundRobin, Rule, Size
-from raffed.config.validation import Value
+from raffed.config.sections import Clock, Privacy
+from raffed.config.validation import Value, check_call
 from raffed.core.method import Method
 from raffed.core.server import Mean
-from raffed.errors import UnknownNameError, UsageError
+from raffed.errors import UsageError
 from raffed.own.resolve import load
 from raffed.own.user_code import may_be_called
 
@@ -141,15 +139,10 @@ def check_own_arguments(federation: Federation) -> None:
     """Check that a rule of the user's own has the arguments that it is given, and no others.
 
     Raises:
-        UnknownNameError: It has no such argument.
+        UsageError: It has no such argument, an argument has a wrong value, or one is missing.
     """
-    known = inspect.signature(own_selection(federation.selection)).parameters
-    takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values())
-    for name in federation.selection_args:
-        if name in GIVEN or (name not in known and not takes_all):
-            raise UnknownNameError(
-                f"argument of {federation.selection}", name, [one for one in known if one not in GIVEN]
-            )
+    rule = own_selection(federation.selection)
+    check_call(federation.selection, rule, GIVEN, federation.selection_args, "--selection-arg")
 
 
 def needs_losses(federation: Federation) -> bool:
@@ -275,18 +268,13 @@ def check_waiting(config: RunConfig, method: Method, in_stages: bool) -> None:
     Raises:
         UsageError: The server must wait.
     """
-    if why := _why_not(config, method, in_stages):
-        raise UsageError(f"clock.server = {config.clock.server!r}: {why}")
-
-
-def _why_not(config: RunConfig, method: Method, in_stages: bool) -> str:
-    """Return why the server of a run must wait for all participants, or ""."""
+    what = f"clock.server = {config.clock.server!r}"
     if method.split.personal == "all":
-        return f"the clients of {method.name} upload no weights; leave it out"
+        raise UsageError(f"{what}: the clients of {method.name} upload no weights; leave it out")
     if method.keeps_uploads or method.mean.reweighting is not None or method.mean.fixed:
-        return (
-            f"{method.name} needs the uploads of a whole round or the weights of their mean, so its server "
-            "must wait; leave it out, or use another method"
+        raise UsageError(
+            f"{what}: {method.name} needs the uploads of a whole round or the weights of their mean, so its "
+            "server must wait; leave it out, or use another method"
         )
     refused = {
         "another selection than uniform": config.federation.selection != UNIFORM,
@@ -295,5 +283,5 @@ def _why_not(config: RunConfig, method: Method, in_stages: bool) -> str:
         "a plan of faults": config.faults.any,
         "clipping, noise or masks": config.privacy.clip is not None or config.privacy.masks,
     }
-    found = next((name for name, given in refused.items() if given), "")
-    return f"it does not go together with {found}; leave one of the two out" if found else ""
+    if found := next((name for name, given in refused.items() if given), ""):
+        raise UsageError(f"{what}: it does not go together with {found}; leave one of the two out")

@@ -13,8 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from raffed.config.clock import Clock
-from raffed.config.privacy import Privacy
+from raffed.config.sections import Clock, Privacy
 from raffed.config.validation import Json
 from raffed.core import seeds
 from raffed.core.aggregation.robust_means import add_noise
@@ -189,7 +188,7 @@ class CleanScore:
         return [CLEAN_ACCURACY.row(number, clean.accuracy, n=clean.n)] if clean.n else []
 
 
-# What the server makes of uploads whose clients began with models of different ages (config/clock.py).
+# What the server makes of uploads whose clients began with models of different ages (config/sections.py).
 
 
 def completed(

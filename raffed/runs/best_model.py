@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raffed.config.stop_rule import ValidationCurve, read_rule
+from raffed.config.federation import ValidationCurve, read_rule
 from raffed.core.messages import ServerState
 from raffed.results.metric import Metric, Row
 from raffed.results.metrics import PERSONAL_VALIDATION, VALIDATION_ACCURACY, VALIDATION_LOSS

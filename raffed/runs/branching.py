@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raffed.config.federation import ValidationCurve, read_rule
 from raffed.config.run import RunConfig
-from raffed.config.stop_rule import ValidationCurve, read_rule
 from raffed.config.training import Local
 from raffed.config.validation import Value
 from raffed.core.training.rates import same_rates

@@ -42,7 +42,7 @@ class RunState:
         round_hashes: The hash of the weights after every round.
         versions: Client → number of rounds done when it last took part.
         best: The best model so far, if the run keeps it.
-        past: Number → an earlier state of the server from which clients still train (config/clock.py).
+        past: Number → an earlier state of the server from which clients still train (config/sections.py).
     """
 
     server: ServerState
@@ -103,7 +103,7 @@ class CheckpointState(TypedDict):
 
     `versions` maps a client to the number of rounds done when it last took part. It is there if the selection
     looks at losses, so that the participants cannot be drawn again. `past` maps the number of an earlier
-    model of the server from which clients still train to its hash (config/clock.py).
+    model of the server from which clients still train to its hash (config/sections.py).
     """
 
     server_sha256: str

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from raffed.config.privacy import Privacy
+from raffed.config.sections import Privacy
 from raffed.core.ingredients import Ingredient
 from raffed.core.messages import ServerState
 from raffed.core.params import State

@@ -102,7 +102,7 @@ class RunFolder:
         round_hashes: The hashes of the weights after every round that was done when the folder was opened.
         versions: Client → number of rounds done when it last took part, if the checkpoint records it.
         best: The best model of the rounds that were done when the folder was opened.
-        past: The server's earlier states from which clients still train, by number (config/clock.py).
+        past: The server's earlier states from which clients still train, by number (config/sections.py).
         earlier: The configurations under which the first rounds of an extended or forked run were computed.
     """
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from raffed.config.privacy import Privacy
+from raffed.config.sections import Privacy
 from raffed.core.addressed import unaddressed
 from raffed.core.aggregation.exact_sums import PointSum, plain_sum
 from raffed.core.measures.scores import ScoreCounts

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from raffed.config.clock import Clock
 from raffed.config.faults import NO_FAULT, FaultOutcome, ParticipantFault
-from raffed.config.selection import Fixed
+from raffed.config.federation import Fixed
+from raffed.config.sections import Clock
 from raffed.core import seeds
 from raffed.core.messages import ServerState
 from raffed.core.server import Mean
@@ -188,7 +188,7 @@ class RoundPlan:
     `sizes` holds the samples of every client. `weights`, `stacks`, `faults` and `peers` are those of a
     RoundOrder. `measure` says whether the round is scored, and `surveyed` whether all clients are scored
     after it. `starts` holds the number of the model from which each participant began, if the server does not
-    wait for all (config/clock.py); otherwise it is empty.
+    wait for all (config/sections.py); otherwise it is empty.
     """
 
     number: int

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from raffed.config.clock import Clock
+from raffed.config.sections import Clock
 from raffed.core import seeds
 from raffed.core.aggregation.uploads import PartialSum, UploadAccumulator
 from raffed.core.measures.scores import ScoreCounts
@@ -29,7 +29,7 @@ from raffed.runtime.placement import make_stacks
 from raffed.runtime.reports import Report
 from raffed.runtime.setup import Setup
 
-# Events on the virtual clock of a run (config/clock.py): who is done when, and from which model it began.
+# Events on the virtual clock of a run (config/sections.py): who is done when, and from which model it began.
 #
 # They depend on the configuration and the split alone, never on a result. So they are the same for any
 # placement, and can be computed again after any stop.

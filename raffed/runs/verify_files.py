@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
+from raffed.config.federation import ValidationCurve, read_rule
 from raffed.config.run import RunConfig
-from raffed.config.stop_rule import ValidationCurve, read_rule
 from raffed.core.messages import ClientState, ServerState
 from raffed.core.method import Method
 from raffed.data.partition_file import Partition

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from raffed.config.aggregation import CompressionRule
-from raffed.config.federation import Federation
-from raffed.config.privacy import Privacy
+from raffed.config.federation import SELECTIONS, Federation
 from raffed.config.run import RunConfig
-from raffed.config.sections import Model, Numerics
-from raffed.config.selection import SELECTIONS
+from raffed.config.sections import Model, Numerics, Privacy
 from raffed.config.validation import Value
 from raffed.core.measures.own_metric import metric_function, names_in
 from raffed.core.training.own_loss import GROUP as LOSS_GROUP
@@ -21,7 +19,7 @@ from raffed.methods import METHODS, build_method
 from raffed.methods.authors import MODEL as AUTHORS
 from raffed.methods.own import GROUP
 from raffed.models.catalogue import GROUP as MODEL_GROUP
-from raffed.models.catalogue import MODELS, TORCHVISION
+from raffed.models.catalogue import MODELS, TORCHVISION, is_own
 from raffed.own.carried import RunCode, packed
 from raffed.own.located import is_reference
 from raffed.own.names import reference_of
@@ -252,7 +250,7 @@ def network_line(network: NetworkRequest) -> str:
 
 def _check_reserved(title: str, model: str, wanted: dict[str, Value]) -> None:
     """Refuse a network of one's own that uses the name of a required argument for something else."""
-    from raffed.models import common_args, is_own
+    from raffed.models import common_args
 
     taken = sorted(set(wanted) - common_args(model)) if is_own(model) else []
     if taken:

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from raffed.config.faults import Faults
-from raffed.config.privacy import Privacy
+from raffed.config.sections import Privacy
 from raffed.core import seeds
 from raffed.core.addressed import replied
 from raffed.core.aggregation.exact_sums import Mask, PointSum, together

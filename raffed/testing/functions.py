@@ -14,10 +14,8 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from raffed.config.federation import Federation
-from raffed.config.optimizers import Schedule
-from raffed.config.selection import FIXED
-from raffed.config.training import Local
+from raffed.config.federation import FIXED, Federation
+from raffed.config.training import Local, Schedule
 from raffed.config.validation import Value
 from raffed.core.losses import Criterion
 from raffed.core.measures.own_metric import OwnMetric, own_metric

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from torch import nn
 
-from raffed.config.optimizers import CLOCK, SCHEDULES
-from raffed.config.selection import SELECTIONS
+from raffed.config.federation import SELECTIONS
+from raffed.config.training import CLOCK, SCHEDULES
 from raffed.config.validation import Value
 from raffed.core.method import Method
 from raffed.data.array_cache import CACHED

@@ -55,12 +55,6 @@ def test_bits_and_convolutions_are_part_of_an_identity_and_the_usual_ones_are_no
     assert len({plain, *found[2:]}) == 4
 
 
-def test_stacked_runs_of_earlier_versions_keep_their_identity() -> None:
-    """That of a run of the version before this setting, with numerics.cohort = 4."""
-    old = raffed.RunConfig.from_dict({"numerics": {"cohort": 4}})
-    assert old.identity() == "5bb398e268db2bed7f1238510c71ea61c598b55434d3b218a6e05ee4002ad442"
-
-
 def test_a_process_that_has_loaded_torch_is_refused_with_the_remedy() -> None:
     import torch  # noqa: F401  (as every test has)
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from raffed.config.stop_rule import MEASURES, StopRule, ValidationCurve, read_rule
+from raffed.config.federation import MEASURES, StopRule, ValidationCurve, read_rule
 from raffed.errors import UsageError
 
 NAN = math.nan

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from raffed.config.selection import PowerOfChoice, RoundRobin, Rule, Size
+from raffed.config.federation import PowerOfChoice, RoundRobin, Rule, Size
 from raffed.core import seeds
 from raffed.errors import UsageError
 from raffed.federation.selection import Draw, chosen, chosen_by_own

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import raffed
 from raffed.cli.options import FLAGS
-from raffed.config.optimizers import OPTIMIZERS
 from raffed.config.run import RunConfig
 from raffed.config.sections import SECTIONS
 from raffed.config.source import described
+from raffed.config.training import OPTIMIZERS
 from raffed.config.validation import Declaration, declarations
 from raffed.data.catalogue import ALIASES, DATASETS
 from raffed.data.importers.reference import KINDS

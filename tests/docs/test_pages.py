@@ -15,8 +15,7 @@ from raffed.reproductions.pages.zoo_page import written as zoo_page
 
 import raffed
 from raffed.cli.options import FLAGS
-from raffed.config.optimizers import SCHEDULES, schedule_arguments
-from raffed.config.training import Local
+from raffed.config.training import SCHEDULES, Local, schedule_arguments
 from raffed.config.validation import declarations
 from raffed.core.server import ServerRule
 from raffed.methods import METHODS, build_method

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from raffed.config.optimizers import OPTIMIZERS
-from raffed.config.training import Local
+from raffed.config.training import OPTIMIZERS, Local
 from raffed.config.validation import declarations
 from raffed.core.training.overrides import overrides
 from raffed.methods import METHODS, build_method

@@ -9,7 +9,7 @@ import pytest
 from torch import Tensor
 
 import raffed
-from raffed.config.optimizers import SCHEDULES
+from raffed.config.training import SCHEDULES
 from raffed.errors import UnknownNameError, UsageError
 from raffed.own.names import reference_to
 from raffed.testing import check, check_loss, check_metric, check_schedule, check_selection, check_table

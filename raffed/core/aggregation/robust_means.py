@@ -20,7 +20,7 @@ from raffed.core.params import Params
 from raffed.core.server import Mean
 from raffed.errors import UsageError
 
-# Clipped updates and noise for differential privacy (config/privacy.py), as functions of uploads.
+# Clipped updates and noise for differential privacy (config/sections.py), as functions of uploads.
 
 
 def clip_update(w: Params, start: Params, limit: float) -> Params:

@@ -14,8 +14,8 @@ from typing import ClassVar, TypeAlias
 import torch
 from torch import Tensor
 
-from raffed.config import optimizers as arguments
-from raffed.config.optimizers import OPTIMIZERS
+from raffed.config import training as arguments
+from raffed.config.training import OPTIMIZERS
 from raffed.config.validation import Value
 
 # Arithmetic on lists of tensors in place, for one client or for a stack with a number for each client.

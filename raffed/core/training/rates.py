@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
 
-from raffed.config.optimizers import CLOCK, SCHEDULES, Schedule, schedule_arguments
-from raffed.config.training import CONSTANT, Local
+from raffed.config.training import CLOCK, CONSTANT, SCHEDULES, Local, Schedule, schedule_arguments
 from raffed.config.validation import check_values
 from raffed.errors import UsageError
 from raffed.own.resolve import load
