@@ -22,7 +22,7 @@ from raffed.core.training.own_loss import loss_function
 from raffed.errors import UnknownNameError, UsageError
 from raffed.methods import METHODS, method_info, method_name
 from raffed.methods.authors import AuthorsMethod
-from raffed.models import model_name
+from raffed.models.catalogue import model_name
 
 if TYPE_CHECKING:
     from typer._click.core import Context

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 from raffed.budget import allow
 from raffed.config.validation import Declaration, Value, check_arguments, check_values, declarations
 from raffed.errors import UsageError, check_choice
-from raffed.models.catalogue import MODELS, Factory, ModelInfo, Shape, is_own, model_name
+from raffed.models.catalogue import MODELS as MODELS
+from raffed.models.catalogue import Factory, is_own
 
 if TYPE_CHECKING:
     from raffed.models.last_layers import LastLayers
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
 
 BIAS = "head_bias"  # an argument of each of raffed's factories, and of every network of one's own
 COPIES = 4  # of the weights that training holds at least: a client's, the server's, a gradient, a sum
-HEAD_BIAS = Declaration(
-    BIAS, "bool", "", doc="Whether the head has a bias; without it: as the network has it."
-)
 
 
 def build(name: str, in_shape: Sequence[int], num_classes: int, seed: int, **args: Value) -> Net:
@@ -46,8 +44,7 @@ def build(name: str, in_shape: Sequence[int], num_classes: int, seed: int, **arg
             takes it. Each is at least 1.
         num_classes: Number of classes C, at least 1.
         seed: Seed of the weights. Equal seeds give equal weights, bit for bit.
-        **args: Keywords of the network's factory and of `last_layers`; `declared_args(name)` has their
-            declarations.
+        **args: Keywords of the network's factory and of `last_layers`.
 
     Returns:
         A network that maps images [B, *in_shape] to logits [B, C] and features [B, D].
@@ -78,19 +75,16 @@ def build_for(
 
     from raffed.core.seeds import forked
 
-    check_args(name, args)
-    own, common = _divided(name, args)
+    own, bias, last = check_args(name, args)
     shape = tuple(map(_plain, in_shape)) if isinstance(in_shape, list | tuple) else in_shape
     classes = _plain(num_classes)
     if is_own(name):
         net = _own_net(name, own, shape, classes, seed, dtype)
-        bias = common.pop(BIAS, None)
         if isinstance(bias, bool):
             net.set_head_bias(bias, name)
     else:
         factory = MODELS[name].load()
-        check_kind(name, not dtype.startswith("float"))
-        _check_shape(name, factory, shape)
+        _check_inputs(name, factory, shape, dtype)
         check_arguments(factory, {"in_shape": shape, "num_classes": classes})
         if own:  # such as widths; the numbers are counted before they take memory
             with forked(seed), torch.device("meta"):
@@ -98,15 +92,8 @@ def build_for(
             allow(4 * COPIES * numbers, f"{name}, a network of {numbers:,} weights,")
         with forked(seed), torch.device("cpu"):
             net = factory(shape, classes, **own)
-    _last_layers(common).put_into(net, seed)
+    last.put_into(net, seed)
     return net
-
-
-def _last_layers(args: Mapping[str, Value]) -> LastLayers:
-    from raffed.models.last_layers import last_layers
-
-    make: Callable[..., LastLayers] = last_layers
-    return make(**args)
 
 
 def _own_net(
@@ -127,8 +114,13 @@ def _own_net(
     return net
 
 
-def _check_shape(name: str, factory: Factory, shape: Sequence[int]) -> None:
-    """Refuse inputs that are no images, for a network that is for images only."""
+def _check_inputs(name: str, factory: Factory, shape: Sequence[int], dtype: str) -> None:
+    """Refuse ids, which raffed's own networks cannot take, and no images where only images can be taken."""
+    if not dtype.startswith("float"):
+        raise UsageError(
+            f"{name} takes numbers, and the samples are ids (int64); use a model with an embedding "
+            f"(--model ./file.py:NAME), or give x as x.astype('float32') if they are measurements"
+        )
     wanted = declarations(factory)["in_shape"].length
     if wanted is not None and isinstance(shape, tuple) and len(shape) not in wanted:
         got = "x".join(map(str, shape)) or "()"
@@ -138,45 +130,16 @@ def _check_shape(name: str, factory: Factory, shape: Sequence[int]) -> None:
         )
 
 
-def check_kind(name: str, ids: bool) -> None:
-    """Check that a network takes samples of this kind.
+def check_args(name: str, args: Mapping[str, Value]) -> tuple[dict[str, Value], Value, LastLayers]:
+    """Check the arguments of a network against their declarations. Imports torch.
 
     Args:
-        name: A key of MODELS.
-        ids: Whether samples are integers that number words or categories, instead of measurements.
-
-    Raises:
-        UsageError: It does not.
-    """
-    if ids:
-        raise UsageError(
-            f"{name} takes numbers, and the samples are ids (int64); use a model with an embedding "
-            f"(--model ./file.py:NAME), or give x as x.astype('float32') if they are measurements"
-        )
-
-
-def declared_args(name: str) -> Mapping[str, Declaration]:
-    """Return the declarations of the keywords of `build(name, ...)`. Imports torch.
-
-    Args:
-        name: A key of MODELS.
+        name: A key of MODELS, a reference, or "torchvision:resnet18".
+        args: The keywords of `build(name, ...)`.
 
     Returns:
-        Keyword → type, default, range and meaning.
-
-    Raises:
-        UnknownNameError: `name` is not in MODELS.
-    """
-    from raffed.models.last_layers import last_layers
-
-    check_choice("model", name, MODELS)
-    known = declarations(MODELS[name].load())
-    own = {key: one for key, one in known.items() if key not in ("in_shape", "num_classes")}
-    return {**own, **declarations(last_layers)}
-
-
-def check_args(name: str, args: Mapping[str, Value]) -> None:
-    """Check the arguments of a network against their declarations. Imports torch.
+        The arguments of the factory, whether the head of a network of one's own has a bias (None: as the
+        network has it), and what becomes of the last layers.
 
     Raises:
         UnknownNameError: `name` is not in MODELS, or the network has no such argument.
@@ -184,15 +147,22 @@ def check_args(name: str, args: Mapping[str, Value]) -> None:
     """
     from raffed.models.last_layers import last_layers
 
-    own, common = _divided(name, args)
+    names = common_args(name)
+    common = {key: value for key, value in args.items() if key in names}
+    own = {key: value for key, value in args.items() if key not in names}
     if is_own(name):
         from raffed.models.own.factories import factory_of, keywords_of
 
         keywords_of(name, factory_of(name), own)
-        check_values(name, {**declarations(last_layers), BIAS: HEAD_BIAS}, common)
+        check_values(name, {**declarations(last_layers), BIAS: Declaration(BIAS, "bool")}, common)
     else:
-        check_values(name, declared_args(name), args)
-    _last_layers({key: value for key, value in common.items() if key != BIAS})
+        check_choice("model", name, MODELS)
+        known = declarations(MODELS[name].load())
+        keywords = {key: one for key, one in known.items() if key not in ("in_shape", "num_classes")}
+        check_values(name, {**keywords, **declarations(last_layers)}, args)
+    bias = common.pop(BIAS, None)
+    make: Callable[..., LastLayers] = last_layers
+    return own, bias, make(**common)
 
 
 def common_args(name: str) -> frozenset[str]:
@@ -213,32 +183,7 @@ def common_args(name: str) -> frozenset[str]:
     return (common | {BIAS}) - set(named_arguments(factory_of(name)))
 
 
-def _divided(name: str, args: Mapping[str, Value]) -> tuple[dict[str, Value], dict[str, Value]]:
-    """Return the arguments of a network's factory, and those that every network has."""
-    common = common_args(name)
-    return (
-        {key: value for key, value in args.items() if key not in common},
-        {key: value for key, value in args.items() if key in common},
-    )
-
-
 def _plain(number: int) -> int:
     """Return Python's int for NumPy's. What is not an integer stays, and is refused by the check."""
     whole = hasattr(number, "__index__") and not isinstance(number, bool)
     return operator.index(number) if whole else number
-
-
-__all__ = [
-    "MODELS",
-    "Factory",
-    "ModelInfo",
-    "Shape",
-    "build",
-    "build_for",
-    "check_args",
-    "check_kind",
-    "common_args",
-    "declared_args",
-    "is_own",
-    "model_name",
-]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 from torch import Tensor, nn
@@ -229,17 +230,27 @@ def _resnet(
 ) -> Net:
     stem = nn.Conv2d(channels, widths[0], 3, stem_stride, padding=1, bias=False)
     layers: OrderedDict[str, nn.Module] = OrderedDict(conv=stem, norm=norm(widths[0]), relu=nn.ReLU())
-    k_in = widths[0]
-    for i, k_out in enumerate(widths, start=1):
-        strides = [1 if i == 1 else 2] + [1] * (blocks - 1)
-        layers[f"stage{i}"] = nn.Sequential(
-            *(BasicBlock(k_in if j == 0 else k_out, k_out, stride, norm) for j, stride in enumerate(strides))
-        )
-        k_in = k_out
+    _add_stages(layers, widths[0], widths, blocks, partial(BasicBlock, norm=norm))
     layers["pool"] = GlobalMean()
     net = Net(nn.Sequential(layers), nn.Linear(widths[-1], num_classes, bias=head_bias))
     init_convs(net)
     return net
+
+
+def _add_stages(
+    layers: OrderedDict[str, nn.Module],
+    k_in: int,
+    widths: tuple[int, ...],
+    blocks: int,
+    block: Callable[[int, int, int], nn.Module],
+) -> None:
+    """Add a stage of blocks for each width. `block` makes one from k_in, k_out and its stride."""
+    for i, k_out in enumerate(widths, start=1):
+        stage = nn.Sequential()
+        for j in range(blocks):
+            stage.append(block(k_in, k_out, 2 if i > 1 and j == 0 else 1))
+            k_in = k_out
+        layers[f"stage{i}"] = stage
 
 
 class BasicBlock(nn.Module):
@@ -314,21 +325,13 @@ def wrn28(
     """
     check_side("wrn28", in_shape, 8)
     layers: OrderedDict[str, nn.Module] = OrderedDict(conv=nn.Conv2d(in_shape[0], 16, 3, padding=1))
-    k_in = 16
-    for i, k_out in enumerate((16 * widen, 32 * widen, 64 * widen), start=1):
-        strides = [1 if i == 1 else 2] + [1] * (BLOCKS - 1)
-        layers[f"stage{i}"] = nn.Sequential(
-            *(
-                WideBlock(k_in if j == 0 else k_out, k_out, stride, dropout)
-                for j, stride in enumerate(strides)
-            )
-        )
-        k_in = k_out
-    layers["norm"] = nn.BatchNorm2d(k_in, momentum=LAST_MOMENTUM)
+    widths = (16 * widen, 32 * widen, 64 * widen)
+    _add_stages(layers, 16, widths, BLOCKS, partial(WideBlock, dropout=dropout))
+    layers["norm"] = nn.BatchNorm2d(widths[-1], momentum=LAST_MOMENTUM)
     layers["relu"] = nn.ReLU()
     layers["pool"] = GlobalMean()
     return with_projection(
-        Net(nn.Sequential(layers), nn.Linear(k_in, num_classes, bias=head_bias)), projection
+        Net(nn.Sequential(layers), nn.Linear(widths[-1], num_classes, bias=head_bias)), projection
     )
 
 

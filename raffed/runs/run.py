@@ -20,7 +20,7 @@ from raffed.core.training.rates import schedule_of
 from raffed.errors import RayLostError, RunFolderError, UsageError, check_choice
 from raffed.methods import method_info
 from raffed.methods.authors import is_authors
-from raffed.models import MODELS, model_name
+from raffed.models.catalogue import MODELS, model_name
 from raffed.results.files import check_tree
 from raffed.results.lock import check_unused, held, this_process
 from raffed.results.origin import command_line

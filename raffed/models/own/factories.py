@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-import sys
 import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, TypeAlias
 import torch
 import torchvision
 from torch import nn
+from torchvision.ops import StochasticDepth
 
 from raffed.config.validation import Value
 from raffed.errors import UnknownNameError, UsageError, check_choice
@@ -34,12 +34,9 @@ def replace_branches(net: nn.Module) -> None:
     Raises:
         UsageError: A layer drops whole batches, so that the samples of a batch depend on each other.
     """
-    ops = sys.modules.get("torchvision.ops")
-    if ops is None:
-        return
     for parent in list(net.modules()):
         for name, layer in list(parent.named_children()):
-            if isinstance(layer, ops.StochasticDepth) and layer.p > 0:
+            if isinstance(layer, StochasticDepth) and layer.p > 0:
                 if layer.mode != "row":
                     raise UsageError(f"StochasticDepth(mode={layer.mode!r}) drops whole batches; use 'row'")
                 setattr(parent, name, Dropout(layer.p, rows=True))

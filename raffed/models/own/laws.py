@@ -89,11 +89,6 @@ class NetworkTrial:
         return dict(zip(w, gradients, strict=True))
 
 
-def as_double(x: Tensor) -> Tensor:
-    """Return floats as float64, and ids as they are."""
-    return x.double() if x.is_floating_point() else x
-
-
 EXPLODED = 1e6  # a gradient so large comes from maps too small for BatchNorm, and magnifies every last bit
 
 
@@ -193,7 +188,8 @@ class Laws:
         advice = f"use cohort = 0 in place of {cohort}"
         try:
             # In float64, because BatchNorm on small maps magnifies rounding
-            trial, x, worst = NetworkTrial(self._net, self.title, double=True), as_double(x), 1e-3
+            trial, worst = NetworkTrial(self._net, self.title, double=True), 1e-3
+            x = x.double() if x.is_floating_point() else x
             _, alone = trial.trained(x, y, 1)
         except RaffedError:  # the module makes float32 tensors by itself
             trial, x, worst = self.trial, self.inputs.batch(4), 1e-2

@@ -286,7 +286,7 @@ def as_net(
 
 def wrapped(module: nn.Module, head: str | None, inputs: ModelInputs | None, title: str) -> Net:
     """Do what `as_net` does, for messages that name the module by a title."""
-    _check_types(module, title)
+    _check_layers(module, title)
     if isinstance(module, Net):
         return module
     if inputs is None and head is None:
@@ -295,7 +295,6 @@ def wrapped(module: nn.Module, head: str | None, inputs: ModelInputs | None, tit
         scores_of(module, inputs.batch(2), title)  # gives lazy layers their shapes, and weights from the seed
     if _is_lazy(module):
         raise UsageError(f"{title} has lazy layers, whose shapes are not known yet; give in_shape=")
-    _check_embeddings(module, title)
     within = False
     if inputs is not None:
         head = find_head(module, head, inputs.batch(2), title)
@@ -361,8 +360,9 @@ def _is_lazy(module: nn.Module) -> bool:
     return any(isinstance(weight, UninitializedParameter) for weight in module.parameters())
 
 
-def _check_types(module: nn.Module, title: str) -> None:
-    """Refuse trained parameters of another type than float32, and BatchNorm that counts batches.
+def _check_layers(module: nn.Module, title: str) -> None:
+    """Refuse trained parameters of another type than float32, BatchNorm that counts batches, and embeddings
+    that change their weights when they are called, or whose gradients are sparse.
 
     Raises:
         UsageError: There is one. The message names it.
@@ -373,24 +373,17 @@ def _check_types(module: nn.Module, title: str) -> None:
                 f"{title}: {name} is BatchNorm with momentum=None, which counts the batches of all clients "
                 f"of a process; give it a momentum, such as 0.1"
             )
+        if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and (layer.max_norm is not None or layer.sparse):
+            raise UsageError(
+                f"{title}: its layer {name} has max_norm, which changes weights in every call, or sparse "
+                f"gradients, which raffed does not train; leave out max_norm and sparse=True"
+            )
     for name, weight in module.named_parameters():
         if weight.requires_grad and weight.dtype != torch.float32:
             kind = str(weight.dtype).removeprefix("torch.")
             raise UsageError(
                 f"{title}: its parameter {name} is {kind}, and raffed trains float32; call .float() on the "
                 "module (--precision bf16 computes in bfloat16)"
-            )
-
-
-def _check_embeddings(module: nn.Module, title: str) -> None:
-    """Refuse embeddings that change their weights when they are called, or whose gradients are sparse."""
-    for name, layer in module.named_modules():
-        if not isinstance(layer, nn.Embedding | nn.EmbeddingBag):
-            continue
-        if layer.max_norm is not None or layer.sparse:
-            raise UsageError(
-                f"{title}: its layer {name} has max_norm, which changes weights in every call, or sparse "
-                f"gradients, which raffed does not train; leave out max_norm and sparse=True"
             )
 
 
