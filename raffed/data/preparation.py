@@ -1,7 +1,7 @@
 """How inputs are prepared: the records that say so, without the code that does it. Imports no torch.
 
 `raffed/data/transforms.py` carries these records out. A data set has one record for each style in which it is
-known to be prepared (`raffed/data/catalogue.py`).
+known to be prepared (`TRANSFORMS`).
 """
 
 from __future__ import annotations
@@ -259,15 +259,20 @@ def _alike(plain: Transform, papers: Transform) -> dict[str, Transform]:
     return _styles(plain, papers, papers, papers)
 
 
-CIFAR10 = _styles(_COLOUR, _FEDMR_CIFAR10, _MAP_CIFAR, _MAP_CIFAR)
-CIFAR100 = _styles(_COLOUR, _FEDMR_CIFAR100, _MAP_CIFAR, _MAP_CIFAR)
-CINIC10 = CIFAR10  # not used in FedMR; treated like CIFAR-10
-DIGITS = _alike(_GREY, _GREY)  # used in neither paper; 8x8, [0, 1]
-MNIST = _styles(_GREY, _GREY, _GREY_32, _GREY_28)  # not used in FedMR; treated like its other grey set
-FASHION_MNIST = MNIST
-# Not used in FedMR. MAP: 28x28, [0, 1]; its authors' horizontal flip harms characters and is left out
-FEMNIST = _alike(_GREY, _GREY)
-FEMNIST_LETTERS = FEMNIST  # MpFedcon: 28x28, [0, 1]
-ISIC2019 = _alike(_COLOUR, _LESIONS)  # used in FedMR only
-SVHN = _styles(_COLOUR, _FEDMR_SVHN, _HALVED, _HALVED)  # not used in MAP; scaled like its grey sets
-TINY_IMAGENET = _alike(_COLOUR, _TINY_IMAGENET)  # used in neither paper; GLDP does not augment
+_CIFAR10 = _styles(_COLOUR, _FEDMR_CIFAR10, _MAP_CIFAR, _MAP_CIFAR)
+_MNIST = _styles(_GREY, _GREY, _GREY_32, _GREY_28)
+_AS_STORED = _alike(_GREY, _GREY)
+TRANSFORMS = {  # data set of the catalogue → style → how its inputs are prepared
+    "cifar10": _CIFAR10,
+    "cifar100": _styles(_COLOUR, _FEDMR_CIFAR100, _MAP_CIFAR, _MAP_CIFAR),
+    "cinic10": _CIFAR10,  # not used in FedMR; treated like CIFAR-10
+    "digits": _AS_STORED,  # used in neither paper; 8x8, [0, 1]
+    "fashion-mnist": _MNIST,
+    # Not used in FedMR. MAP: 28x28, [0, 1]; its authors' horizontal flip harms characters and is left out
+    "femnist": _AS_STORED,
+    "femnist-letters": _AS_STORED,  # MpFedcon: 28x28, [0, 1]
+    "isic2019": _alike(_COLOUR, _LESIONS),  # used in FedMR only
+    "mnist": _MNIST,  # not used in FedMR; treated like its other grey set
+    "svhn": _styles(_COLOUR, _FEDMR_SVHN, _HALVED, _HALVED),  # not used in MAP; scaled like its grey sets
+    "tiny-imagenet": _alike(_COLOUR, _TINY_IMAGENET),  # used in neither paper; GLDP does not augment
+}

@@ -151,19 +151,12 @@ class _InPublishedOrder(Split):
         """Return the published lists."""
         raise NotImplementedError(f"{type(self).__name__} does not say how it divides labels")
 
-    def draws(self, seed: int) -> Draws:
-        """Return the streams of the published code, for the seed of the run."""
-        return Draws.of(self.code, seed if self.seed is None else self.seed)
-
-    def divide(self, labels: IntArray, seed: int, num_classes: int | None = None) -> list[IntArray]:
-        return self.drawn(labels, self.classes_in(labels, num_classes), self.draws(seed))
-
     def partition(self, pool: LabelPool, seed: int, local_test: float | None = None) -> Partition:
         share = self.default_local_test if local_test is None else local_test
         check_range("local_test", share, 0, 0.9)
         self.check_local_test(share)
         self.check_data("the data", pool.num_classes)
-        draws = self.draws(seed)
+        draws = Draws.of(self.code, seed if self.seed is None else self.seed)
         parts, common = self.beside_test(pool, draws)
         self.check_sizes(parts, minimum=2 if share else 1)
         both = [self.cut(part, share, draws) for part in parts]
@@ -260,10 +253,6 @@ class CappedDirichlet(_InPublishedOrder):
             f"capped-dirichlet: in {TRIES:,} draws at alpha = {self.alpha:g} there was always a client with "
             f"fewer than {self.least} samples; use a larger alpha, fewer clients or a smaller least number"
         )
-
-    def divide(self, labels: IntArray, seed: int, num_classes: int | None = None) -> list[IntArray]:
-        pool = LabelPool(labels, self.classes_in(labels, num_classes))
-        return self.beside_test(pool, self.draws(seed))[0]
 
     def beside_test(self, pool: LabelPool, draws: Draws) -> tuple[list[IntArray], IntArray]:
         rows, common = self.cut(np.arange(len(pool.labels), dtype=np.int64), self.common_test, draws)

@@ -171,31 +171,21 @@ def class_lists(clients: int, classes: int, num_classes: int, seed: int) -> list
     return lists
 
 
-def by_class_lists(
-    labels: IntArray,
-    num_classes: int,
-    lists: Sequence[Sequence[int]],
-    seed: int,
-    purpose: str = "class order",
+def cut_evenly(
+    classes: Sequence[IntArray], lists: Sequence[Sequence[int]], absent: bool = False
 ) -> list[IntArray]:
-    """Cut every class evenly among its owners, in client order. Sizes differ by at most 1, and larger ones
-    come first.
+    """Cut every class evenly among its owners, in client order.
 
-    `purpose` names the stream that shuffles the classes.
+    Sizes differ by at most 1, and larger ones come first.
+
+    Args:
+        classes: The shuffled indices of every class.
+        lists: The classes of every client. A class may have no owner.
+        absent: Whether a class may have no sample.
 
     Raises:
         UsageError: A class has fewer samples than owners, so that a client would miss a class that it should
             own.
-    """
-    return cut_evenly(shuffled_classes(labels, num_classes, seed, purpose), lists)
-
-
-def cut_evenly(
-    classes: Sequence[IntArray], lists: Sequence[Sequence[int]], absent: bool = False
-) -> list[IntArray]:
-    """Do what `by_class_lists` does with classes that are shuffled already.
-
-    A class may have no owner and, if `absent`, no sample.
     """
     parts: list[list[IntArray]] = [[] for _ in lists]
     for label, indices in enumerate(classes):

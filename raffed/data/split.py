@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -49,13 +49,6 @@ class LabelPool:
         check_range("smallest label", int(labels.min()), 0, self.num_classes - 1)
         check_range("largest label", int(labels.max()), 0, self.num_classes - 1)
         check_range("seed", seed, 0, 2**63 - 1)
-
-
-class AutoStyle(NamedTuple):
-    """The style of preparation that `--transform auto` means, and why it is this one."""
-
-    style: str
-    why: str
 
 
 @dataclass(frozen=True)
@@ -112,13 +105,13 @@ class Split:
     @property
     def text(self) -> str:
         """The canonical spelling, which `parse_split` reads back to an equal split."""
-        values = [getattr(self, field) for field in self.declared()]
-        words = [
-            word
-            for value in values
-            if value is not None
-            for word in (value if isinstance(value, tuple) else (value,))
-        ]
+        words: list[object] = []
+        for field in self.declared():
+            value = getattr(self, field)
+            if isinstance(value, bool):
+                words += [field] if value else []
+            elif value is not None:
+                words += value if isinstance(value, tuple) else [value]
         return ":".join(map(str, [self.name, *words]))
 
     @classmethod
@@ -160,8 +153,12 @@ class Split:
 
     @classmethod
     def value(cls, text: str, one: Declaration, field: str) -> int | float | str:
-        """Return one parameter from its text: a whole number, a number or a word, as it is declared."""
+        """Return one parameter from its text, as it is declared: a number, a word, or its name for true."""
         kinds = set(one.kind.split(" | "))
+        if "bool" in kinds and field == one.name:
+            return True
+        if "bool" in kinds:
+            raise cls.refusal(text)
         if "int" in kinds:
             return cls.whole(text, field)
         return cls.number(text, field) if "float" in kinds else field.strip()
@@ -290,9 +287,9 @@ class Split:
     def check_local_test(self, share: float) -> None:
         """Refuse a share of local tests that this split cannot give. By default nothing."""
 
-    def style_of_auto(self) -> AutoStyle:
-        """Return what `--transform auto` means for this split, before the data are divided."""
-        return AutoStyle(self.style, f"the style of {self.name} splits")
+    def style_of_auto(self) -> tuple[str, str]:
+        """Return the style of preparation that `--transform auto` means for this split, and why."""
+        return self.style, f"the style of {self.name} splits"
 
     def stored(self) -> tuple[str, Mapping[str, Value]]:
         """Return how a configuration stores this split: its text and, for a class of one's own, arguments."""
@@ -315,11 +312,16 @@ class Split:
         return not type(self).__module__.startswith("raffed.")
 
     @property
+    def where(self) -> str:
+        """Where its code is, for messages."""
+        return f"{place_of(type(self))}: {type(self).__name__}"
+
+    @property
     def seed_rule(self) -> str:
         """What its author must do so that a seed always gives the same lists, for messages."""
         return (
-            f"{place_of(type(self))}: {type(self).__name__} must draw from stream(seed, PURPOSE) only, not "
-            "from random, numpy.random or torch"
+            f"{self.where} must draw from an argument `rng` that it names, or as a class from stream(seed, "
+            "PURPOSE), and not from random, numpy.random or torch"
         )
 
     @property

@@ -132,6 +132,6 @@ def style_words(asked: str, split: str) -> str:
         return asked
     with contextlib.suppress(UsageError):  # a file that cannot be read is reported by whoever needs it
         if own_reference(split) is None:
-            found = parse_split(split).style_of_auto()
-            return f"{found.style} (auto: {found.why})"
+            style, why = parse_split(split).style_of_auto()
+            return f"{style} (auto: {why})"
     return asked

@@ -16,9 +16,9 @@ from torch.nn import functional
 
 from raffed.data import augmentation
 from raffed.data.augmentation import apply_flamby
-from raffed.data.catalogue import DATASETS, dataset_name
+from raffed.data.catalogue import dataset_name
 from raffed.data.files import InputArray
-from raffed.data.preparation import Transform, transform_in
+from raffed.data.preparation import TRANSFORMS, Transform, transform_in
 from raffed.errors import UsageError
 
 
@@ -180,4 +180,4 @@ def transform_for(dataset: str, style: str) -> Transform:
         UnknownNameError: The data set or the style is unknown.
     """
     name = dataset_name(dataset)
-    return transform_in(style, DATASETS[name].transforms, None)
+    return transform_in(style, TRANSFORMS[name], None)

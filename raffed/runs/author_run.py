@@ -24,7 +24,7 @@ import numpy as np
 
 import raffed.adopted
 from raffed.config.run import RunConfig
-from raffed.data.importers.pfllib import DividedData, export, plain
+from raffed.data.importers.pfllib import export, plain
 from raffed.data.partition_file import Lists
 from raffed.errors import RaffedError, RunFolderError, UsageError
 from raffed.methods.authors import AuthorsMethod, without_engine
@@ -59,10 +59,8 @@ def _scored(setup: Setup) -> tuple[Lists, str]:
 
 def _write_pfllib(setup: Setup, folder: Path) -> None:
     """Write the samples of every client, with tests of its own, or its held-out samples in their place."""
-    data, partition = setup.dataset, setup.partition
-    pools = {"train": (data.x, data.y), "test": (data.x_test, data.y_test)}
-    lists, split = (partition.train, *_scored(setup)), setup.config.data.split
-    export(DividedData.of(pools, *lists, data.num_classes, split, data.max_value), f"pfllib:{folder}")
+    lists, split = (setup.partition.train, *_scored(setup)), setup.config.data.split
+    export(setup.dataset.divided(*lists, split), f"pfllib:{folder}")
 
 
 def _write_flsim(setup: Setup, folder: Path) -> None:

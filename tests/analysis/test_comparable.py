@@ -25,7 +25,7 @@ from raffed.analysis.table import as_markdown
 from raffed.reproductions.pages.pack_records import main as pack
 
 from raffed.config.run import RunConfig
-from raffed.data.catalogue import DATASETS
+from raffed.data.preparation import TRANSFORMS
 from tests.analysis.changed_run import change
 from tests.analysis.conftest import WriteRun
 
@@ -189,9 +189,9 @@ def test_equal_styles_of_preprocessing_are_those_of_raffed() -> None:
     """`p10c2` and `file:` of one partition have other styles, and where these are one transform the runs
     may be compared.
     """
-    for dataset, info in DATASETS.items():
+    for dataset, transforms in TRANSFORMS.items():
         styles: dict[Any, list[str]] = {}
-        for style, transform in info.transforms.items():
+        for style, transform in transforms.items():
             styles.setdefault(transform, []).append(style)
         known = [set(one) for one in styles.values() if len(one) > 1]
         said = [set(one.split()) for one in ALIKE.get(dataset, ())]

@@ -14,8 +14,6 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from raffed.data.partition import make_partition
 from raffed.data.partition_file import Partition
@@ -82,18 +80,6 @@ def test_the_seed_alone_decides_and_no_global_generator_is_read_or_moved(text: s
     np.random.seed(2)  # noqa: NPY002
     assert same_lists(made(text, seed=3)[0], made(text, seed=3)[0])
     assert made(text, seed=4)[0].sha256() != made(text, seed=3)[0].sha256()
-
-
-@settings(deadline=None, max_examples=10)
-@given(seed=st.integers(0, 2**63 - 1))
-def test_dirichlet_with_alpha_a_hundredth_and_1000_clients_ends_with_nobody_empty(seed: int) -> None:
-    labels = np.arange(5000, dtype=np.int64) % 10
-    for text in ("dirichlet:1000:0.01", "dirichlet-client:1000:0.01"):
-        p = make_partition(parse_split(text), labels, 10, None, seed)
-        assert p.num_clients == 1000
-        assert min(len(part) for part in p.train) >= 1
-        assert min(len(part) for part in p.test) >= 1
-        assert sum(len(part) for part in (*p.train, *p.test)) == 5000
 
 
 @pytest.mark.parametrize(

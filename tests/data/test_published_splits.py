@@ -173,7 +173,7 @@ TEST = [np.array([4, 5]), np.array([6])]
 
 def exported(x: np.ndarray = X, tests: bool = True) -> DividedData:
     test = TEST if tests else [np.zeros(0, np.int64)] * 2
-    return DividedData.of({"train": (x, Y)}, TRAIN, test, "train", 4, "p2c4")
+    return Dataset(x, Y).divided(TRAIN, test, "train", "p2c4")
 
 
 def test_pfllib_reads_back_what_was_written(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_exported_pixels_are_divided_by_the_value_that_means_1(tmp_path: Path) -
     y = np.array([0, 1, 0, 1])
     sixteenths = np.array([4, 8, 12, 16], np.uint8).reshape(4, 1, 1, 1)
     lists = [np.arange(3)], [np.array([3])]
-    data = DividedData.of({"train": (sixteenths, y)}, *lists, "train", 2, "iid:1", max_value=16)
+    data = Dataset(sixteenths, y, max_value=16).divided(*lists, "train", "iid:1")
     found = import_pfllib(export(data, f"pfllib:{tmp_path / 'p'}"))
     assert (found.x.ravel().tolist(), found.x_test.ravel().tolist()) == ([0.25, 0.5, 0.75], [1.0])
     path = export(data, f"flwr:{tmp_path / 'f'}")

@@ -14,7 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raffed.data import schemes
-from raffed.data.label_splits import DirichletByClient, Iid, Incomplete, LogNormalSizes, LongTail, Shards
+from raffed.data.label_splits import (
+    ClassesPerClient,
+    DirichletByClient,
+    Iid,
+    Incomplete,
+    LogNormalSizes,
+    LongTail,
+    Shards,
+)
 from raffed.data.partition import held_out, make_partition, partition_beside
 from raffed.data.partition_file import Partition
 from raffed.data.split import LabelPool
@@ -42,7 +50,7 @@ def test_class_lists_at_seed_0_are_the_published_ones(
 def test_p10c2_classes_and_client_sizes_on_cifar_are_the_published_ones(cifar_labels: np.ndarray) -> None:
     lists = [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9], [6, 0], [4, 8], [7, 6], [4, 7], [5, 9]]
     assert schemes.class_lists(10, 2, 10, 0) == lists
-    parts = schemes.by_class_lists(cifar_labels, 10, lists, seed=0)
+    parts = ClassesPerClient(10, 2).divide(cifar_labels, 0, 10)
     expected = [7500, 10000, 4167, 3333, 5000, 4167, 4167, 3333, 3333, 5000]
     np.testing.assert_allclose([len(part) for part in parts], expected, atol=1)
 

@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 from raffed import Data, Federation, RunConfig
 from raffed.data import datasets
 from raffed.data.benchmark_splits import Equal, FromFile, InStages, Natural
-from raffed.data.catalogue import DATASETS
 from raffed.data.label_splits import (
     ClassesPerClient,
     Dirichlet,
     Iid,
     LongTail,
 )
-from raffed.data.preparation import STYLES, Transform
+from raffed.data.preparation import STYLES, TRANSFORMS, Transform
 from raffed.data.published_splits import CappedDirichlet, ClassGroups, LabelCount, PowerLaw
 from raffed.data.split import Split
 from raffed.data.splits import SPLITS, parse_split, register_split, style_words
@@ -125,7 +124,7 @@ DIFFERENT = {style: Transform(mean=(0.1 * k,), size=None if k else 10) for k, st
 def digits_of_writers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Digits with ten natural clients and with styles that differ."""
     load = datasets.load_dataset
-    monkeypatch.setitem(DATASETS, "digits", replace(DATASETS["digits"], transforms=DIFFERENT))
+    monkeypatch.setitem(TRANSFORMS, "digits", DIFFERENT)
 
     def loaded(*given: Any) -> Any:
         found = load(*given)

@@ -13,7 +13,7 @@ from torch import Tensor
 from raffed import Data, Federation, RunConfig
 from raffed.config.validation import Json
 from raffed.data.catalogue import DATASETS
-from raffed.data.preparation import AS_IT_IS, STYLES, Transform
+from raffed.data.preparation import AS_IT_IS, STYLES, TRANSFORMS, Transform
 from raffed.data.transforms import augment, prepare_images, prepare_inputs, transform_for
 from raffed.errors import UsageError
 from raffed.runtime.setup import prepare_run
@@ -87,13 +87,6 @@ def test_half_of_the_images_are_flipped() -> None:
     assert torch.equal(random.get_state(), state), "without anything to do nothing is drawn"
 
 
-def test_zero_padding_is_black_and_not_grey() -> None:
-    t = Transform(**COLOUR, crop_padding=4)
-    white = prepare_images(np.full((200, 3, 32, 32), 255, np.uint8), t, 255)
-    black = prepare_images(np.zeros((1, 3, 1, 1), np.uint8), t, 255).flatten()
-    assert augment(white, t, generator()).amin(dim=(0, 2, 3)).tolist() == black.tolist()
-
-
 @pytest.mark.parametrize("style", ["map", "fedmr"])
 def test_the_same_generator_gives_the_same_bits_of_one_draw_and_x_is_left_alone(style: str) -> None:
     t, random, reference = transform_for("cifar100", style), generator(), generator()
@@ -123,8 +116,8 @@ def test_rotation_is_torchvisions_nearest_rotation_of_the_raw_image(width: int) 
 
 def test_every_data_set_has_every_style_and_plain_neither_augments_nor_moves_a_pixel() -> None:
     for name, info in DATASETS.items():
-        assert set(info.transforms) == set(STYLES), name
-        assert {len(t.mean) for t in info.transforms.values()} == {info.shape[0]}, name
+        assert set(TRANSFORMS[name]) == set(STYLES), name
+        assert {len(t.mean) for t in TRANSFORMS[name].values()} == {info.shape[0]}, name
         t = transform_for(name, "plain")
         assert not t.augments
         assert t.prepared_shape(info.shape) == info.shape
@@ -142,12 +135,6 @@ def test_pixels_are_normalised_by_the_mean_and_the_deviation_that_were_given() -
     raw = setup.dataset.x[:5]
     found = prepare_inputs(raw, setup.data.transform, setup.dataset.max_value).numpy()
     np.testing.assert_allclose(found, (raw / 16 - 0.1307) / 0.3081, rtol=0, atol=1e-6)
-
-
-def test_numbers_count_in_the_identity_and_none_leave_it_as_it_is() -> None:
-    usual = RunConfig(federation=Federation(rounds=1)).identity()
-    assert configured({}).identity() == usual
-    assert configured({"std": [0.3]}).identity() != usual
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def test_short_names_stand_for_the_package_s_code_and_take_none_of_raffed_s() ->
     assert criterion_of("focal", {}).name == "focal"
     assert own_metric("right").unit == "fraction"
     assert checked_name("Wards") == "wards"
-    assert len(load_own("wards").dataset.y) == 48
+    assert len(load_own("wards")[0].y) == 48
     assert not is_own("digits")
     with pytest.raises(UsageError, match="wards"):
         checked_name("ward")

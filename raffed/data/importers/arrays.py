@@ -55,7 +55,6 @@ def import_arrays(
     test: float = 0.0,
     seed: int = 0,
     name: str = "data",
-    source: str = "",
     facts: DataFacts | None = None,
 ) -> Imported:
     """Check arrays and number their classes and clients.
@@ -70,7 +69,6 @@ def import_arrays(
         test: Fraction of the samples that becomes the test set if none is given. Default 0: none.
         seed: Decides which samples are drawn for the test set.
         name: Beginning of every message.
-        source: Where the arrays came from, as typed.
         facts: What is known beside the arrays.
 
     Raises:
@@ -90,9 +88,7 @@ def import_arrays(
     _check_rows(name, {"x_test": x_test, "y_test": y_test, "test_clients": test_clients})
     rest = None if x_test is None or y_test is None else Columns(x_test, y_test, test_clients)
     train = Columns(x, y, clients)
-    return imported(
-        name, train, rest, share=test, seed=seed, class_names=given_names, source=source, facts=facts
-    )
+    return imported(name, train, rest, share=test, seed=seed, class_names=given_names, facts=facts)
 
 
 def _check_columns(name: str, x: npt.ArrayLike, x_test: npt.ArrayLike | None) -> None:
@@ -133,7 +129,6 @@ def import_npz(
     test: float = TEST_SHARE,
     seed: int = 0,
     name: str = "",
-    source: str = "",
 ) -> Imported:
     """Read an npz file with the arrays x and y, and perhaps x_test, y_test, clients and others.
 
@@ -143,7 +138,6 @@ def import_npz(
         test: Fraction of the samples that becomes the test set if the file has none.
         seed: Decides which samples are drawn.
         name: Beginning of every message; by default the file's name.
-        source: Where the data came from, as typed.
 
     Raises:
         UsageError: The file is missing or damaged, or its arrays cannot be used.
@@ -174,7 +168,6 @@ def import_npz(
         test=0.0 if "x_test" in stored or "y_test" in stored else test,
         seed=seed,
         name=name or str(path),
-        source=source,
         facts=DataFacts(notes=notes),
     )
 
@@ -347,25 +340,12 @@ def _role(name: str) -> tuple[str, tuple[int, ...]] | None:
         return "x", (1, 0, 0)
     if re.search(r"\d", name):
         return None
-    words = re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).casefold())
+    plain = re.sub(r"[^a-z]", "", name.casefold())
     for kind, known in _KINDS.items():
         for place, word in enumerate(known):
-            rest = _without(words, word)
-            if rest is None:
-                continue
-            part = part_named(rest) if rest else "train"
-            if part is not None:
-                return _ROLES[part][kind], (int(name != _ROLES[part][kind]), int(not rest), place)
+            for rest in (plain.removeprefix(word), plain.removesuffix(word)):
+                part = part_named(rest) if rest else "train"
+                if rest != plain and part is not None:
+                    role = _ROLES[part][kind]
+                    return role, (int(name != role), int(not rest), place)
     return None
-
-
-def _without(words: list[str], word: str) -> str | None:
-    """Return what is left of a name without one word at its beginning or end; None if it is not there."""
-    if len(words) == 1 and words[0] != word:
-        # Written together, as in xtrain
-        only = words[0]
-        found = next((one for one in (only.removeprefix(word), only.removesuffix(word)) if one != only), "")
-        return found if part_named(found) else None
-    if word in words[:1]:
-        return " ".join(words[1:])
-    return " ".join(words[:-1]) if word in words[-1:] else None

@@ -134,7 +134,6 @@ def imported(
     seed: int = 0,
     class_names: tuple[str, ...] = (),
     client_names: tuple[str, ...] = (),
-    source: str = "",
     facts: DataFacts | None = None,
 ) -> Imported:
     """Check arrays and number their classes and clients.
@@ -148,7 +147,6 @@ def imported(
         seed: Decides which samples are drawn. It is not the seed of a run, so all runs share one test set.
         class_names: Names of the classes 0, 1, ...; by default the labels found are the names.
         client_names: Names of the clients 0, 1, ...; by default those found.
-        source: Where the data came from, as typed.
         facts: What is known beside the arrays; the names of the clients are added.
 
     Raises:
@@ -174,7 +172,7 @@ def imported(
     if np.asarray(train.x).dtype == np.uint8 and np.ndim(train.x) == 2:
         scale = f"{name}: x is uint8 with one axis, so its values are numbers and are not divided by 255"
         known = replace(known, notes=(*known.notes, f"{scale}; pixels have the shape [N, H, W]"))
-    return Imported(x, y, x_test, y_test, who, test_who, names, owners, name, source, known)
+    return Imported(x, y, x_test, y_test, who, test_who, names, owners, name, facts=known)
 
 
 def _test_columns(

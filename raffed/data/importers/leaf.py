@@ -19,9 +19,7 @@ from raffed.errors import DataFileError
 User = Mapping[str, list[Any]]  # x and y
 
 
-def import_leaf(
-    folder: str | Path, *, test: float = TEST_SHARE, seed: int = 0, name: str = "", source: str = ""
-) -> Imported:
+def import_leaf(folder: str | Path, *, test: float = TEST_SHARE, seed: int = 0, name: str = "") -> Imported:
     """Read a folder of LEAF's; the clients are its users.
 
     Users test on their own test samples (`--split natural`). Samples that are texts of one length, with
@@ -33,7 +31,6 @@ def import_leaf(
         test: Fraction of the samples that becomes the test part if there is no folder test.
         seed: Decides which samples these are.
         name: Beginning of every message; by default the folder's name.
-        source: Where the data came from, as typed.
 
     Raises:
         DataFileError: A file is missing or damaged, or holds texts.
@@ -54,7 +51,6 @@ def import_leaf(
         *(_columns(part, characters, root) for part in parts),
         share=0.0 if tested else test,
         seed=seed,
-        source=source,
         facts=facts,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import numpy as np
 
 from raffed.data.importers.arrays import import_arrays, import_npz
-from raffed.data.importers.images import ByteArray, import_folder, not_colours, stacked_images
+from raffed.data.importers.images import ByteArray, import_folder, stacked_images
 from raffed.data.importers.imported import TEST_SHARE, DataFacts, Imported
 from raffed.data.importers.leaf import import_leaf
 from raffed.data.importers.pfllib import import_pfllib
@@ -31,11 +31,10 @@ if TYPE_CHECKING:
 
 
 _FILES = {".arrow": "file", ".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json"}
-INSTALL = "Hugging Face's library is not installed: pip install 'raffed[hf]'"
 
 
 def import_hf(
-    data: hf.Dataset | Mapping[str, hf.Dataset],
+    data: hf.Dataset | Mapping[str, hf.Dataset] | str,
     *,
     image: str = "",
     x: str = "",
@@ -52,12 +51,12 @@ def import_hf(
     test: float = TEST_SHARE,
     seed: int = 0,
     name: str = "hf",
-    source: str = "",
 ) -> Imported:
     """Read a data set of Hugging Face's.
 
     Args:
-        data: The training part, or a DatasetDict with parts of which some are used.
+        data: The training part, a DatasetDict with parts of which some are used, or a place: a folder that
+            `save_to_disk` wrote, a file, a folder of data files, or a name of the hub's.
         image: Column of images. By default the only column of images, if there is one.
         x: Column of numbers or of lists, such as token ids.
         pad: The id that fills short lists up at their ends. None refuses lists of unequal lengths.
@@ -72,11 +71,13 @@ def import_hf(
         test: Fraction of the rows that becomes the test set if there is no test part.
         seed: Decides which rows are drawn.
         name: Beginning of every message.
-        source: Where the data came from, as typed.
 
     Raises:
-        UsageError: A part or column is missing or cannot be used. The message names the column and row.
+        UsageError: The place cannot be read, or a part or column is missing or cannot be used. The message
+            names the column and row.
     """
+    if isinstance(data, str):
+        data = load_parts(data)
     said: list[str] = []
     if isinstance(data, Mapping):
         if absent := next((part for part in (split, test_split) if part and part not in data), None):
@@ -91,7 +92,7 @@ def import_hf(
     pictures = [str(key) for key, kind in data.features.items() if type(kind).__name__ == "Image"]
     if not image and not x and not features and len(pictures) == 1:
         image = pictures[0]
-    common: dict[str, Any] = {"seed": seed, "name": name, "source": source}
+    common: dict[str, Any] = {"seed": seed, "name": name}
     if not image and not x:
         roles: dict[str, Any] = {"label": label, "client": client, "features": features, "drop": drop}
         tests: dict[str, Any] = {"test": test if test_data is None else _table(test_data)}
@@ -101,9 +102,7 @@ def import_hf(
         if not image:
             found = as_lists(name, x, _complete(part, x, name), pad)
             return found.astype(np.uint8) if "uint8" in str(part.features[x]) else found
-        pixels, left_out = _images(part, image, size, colour, name)
-        said.extend(left_out)
-        return pixels
+        return _images(part, image, size, colour, name)
 
     if unused := [column for column in data.column_names if column not in (image or x, label, client)]:
         said.append(f"{name}: not used: {', '.join(unused)}; {image or x!r} holds the samples")
@@ -132,20 +131,6 @@ def import_hf(
     )
 
 
-def import_hf_place(place: str, *, name: str = "", **options: Any) -> Imported:
-    """Read a folder that `save_to_disk` wrote, a file, a folder of data files, or a name of the hub's.
-
-    Args:
-        place: The folder, file or name.
-        name: Beginning of every message; by default the place.
-        options: Arguments of `import_hf`.
-
-    Raises:
-        UsageError: The place cannot be read, has no such part, or cannot be used.
-    """
-    return import_hf(load_parts(place), name=name or place, **options)
-
-
 def load_parts(place: str) -> Mapping[str, hf.Dataset]:
     """Return the parts of a data set by name. One without parts is called "train".
 
@@ -154,7 +139,7 @@ def load_parts(place: str) -> Mapping[str, hf.Dataset]:
     try:
         import datasets as hf
     except ImportError as error:
-        raise UsageError(INSTALL) from error
+        raise UsageError("Hugging Face's library is not installed: pip install 'raffed[hf]'") from error
     path = Path(place).expanduser()
     reader = _FILES.get(path.suffix.lower())
     if not path.exists() and (reader or not re.fullmatch(r"\w[\w.-]*(/[\w.-]+)?", place)):
@@ -196,10 +181,8 @@ def import_flwr(partitions: Sequence[hf.Dataset], *, name: str = "flwr", **optio
     """
     if not len(partitions):
         raise UsageError(f"{name}: there are no partitions")
-    try:
-        import datasets as hf
-    except ImportError as error:
-        raise UsageError(INSTALL) from error
+    import datasets as hf  # which is there, since the partitions are data sets of it
+
     client = "raffed_client"
     numbered = []
     for number, part in enumerate(partitions):
@@ -249,15 +232,13 @@ def _listed(data: hf.Dataset, column: str) -> tuple[str, ...]:
     return tuple(map(str, getattr(data.features.get(column), "names", None) or ()))
 
 
-def _images(
-    data: hf.Dataset, column: str, size: int, colour: str, name: str
-) -> tuple[ByteArray, tuple[str, ...]]:
+def _images(data: hf.Dataset, column: str, size: int, colour: str, name: str) -> ByteArray:
     kind = data.features.get(column, "")
     if kind and type(kind).__name__ != "Image":
         raise UsageError(f"{name}: column {column!r} holds {kind}, not images; use x={column}")
     images = _complete(data, column, name)
     rows = [f"{name}: row {row}" for row in range(len(images))]
-    return stacked_images(images, rows, size, colour), not_colours(images, rows)
+    return stacked_images(images, rows, size, colour)
 
 
 Value = str | int | float | tuple[str, ...]
@@ -312,7 +293,7 @@ KINDS: dict[str, Kind] = {
         "images in CLASS/file or CLIENT/CLASS/file",
     ),
     "hf": Kind(
-        import_hf_place,
+        import_hf,
         (
             *("image", "x", "pad", "label", "client", "features", "drop", "size", "colour"),
             *("split", "test_split", "test", "seed"),
@@ -358,7 +339,8 @@ class DataReference:
                 f"{self.text} stands in a file, but {ASKED[self.kind]}, so they are read only if you name "
                 f"them; give --dataset {self.text} to a new run"
             )
-        return KINDS[self.kind].read(self.place, name=self.place, source=self.text, **self.options)
+        found = KINDS[self.kind].read(self.place, name=self.place, **self.options)
+        return replace(found, source=self.text)
 
 
 def parse_reference(text: str) -> DataReference | None:

@@ -6,6 +6,7 @@ file has no types, so all of it is read as text by one parser, and a column is n
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import re
@@ -111,6 +112,19 @@ class Table:
                 f"missing=word only the latter; or leave the column out{words}"
             )
 
+    def complete(self, features: Sequence[str], ends: Sequence[str], missing: str) -> Table:
+        """Return the rows that can be used, after the rule for missing values. Ends are never filled in.
+
+        Args:
+            features: Columns of features.
+            ends: Columns of classes and clients, and of lists that are the samples.
+            missing: The rule; see `import_table`.
+        """
+        kept = self.without_gaps([*features, *ends]) if missing == "drop" else self
+        kept.check_complete(ends if missing else [*features, *ends])
+        kept.check_complete(features, missing)
+        return kept
+
     def without_gaps(self, names: Sequence[str]) -> Table:
         """Return the rows that have a value in each of these columns, and a note about how many have not."""
         whole = self.frame[list(names)].notna().all(axis=1).to_numpy()
@@ -185,22 +199,18 @@ class Table:
         if kind in _NUMBERS:
             numbers = self._plain(name).astype("float64").to_numpy()
             whole = np.full(len(numbers), kind == "integer")
-        elif kind == "string" and not (text or self.typed) and (plain := self._plain_numbers(name)):
-            numbers, whole = plain
         elif kind == "string":
-            words = self.text(name)
-            found = None if text or self.typed else self._numbers(name, words)
+            found = None if text or self.typed else self._numbers(name)
             if found is None and text is False:
+                words = self.text(name)
                 odd = np.array([parsed(words[row : row + 1]) is None for row in range(len(words))])
                 raise UsageError(
                     f"{self.where}: column {name!r} holds text, and numbers in the training part: "
                     f"{str(words[np.argmax(odd)])!r} in {self.at(odd)}"
                 )
             if found is None:
-                return Column(words)
-            numbers, whole = found, np.zeros(len(found), bool)
-            if np.equal(found, np.round(found)).any():
-                whole = np.char.isdigit(np.char.lstrip(words, "+-"))
+                return Column(self.text(name))
+            numbers, whole = found
         else:
             lists = isinstance(self.frame[name].iloc[0], list | np.ndarray)
             advice = (
@@ -225,8 +235,8 @@ class Table:
         kind = type(self.frame[name].iloc[0]).__name__.replace("ndarray", "list")
         return UsageError(f"{self.where}: column {name!r} holds values of type {kind}; {advice}")
 
-    def _plain_numbers(self, name: str) -> tuple[Floats, npt.NDArray[np.bool_]] | None:
-        """Return a column of text as numbers, and which are written as whole ones, if Arrow reads all of it.
+    def _numbers(self, name: str) -> tuple[Floats, npt.NDArray[np.bool_]] | None:
+        """Return text as numbers, and which are written as whole ones; None if it is not all numbers.
 
         What Arrow reads, Python reads as the same number, but more slowly. Python reads more, such as ٣.
         """
@@ -234,14 +244,15 @@ class Table:
         import pyarrow.compute as pc
 
         words = pa.array(self.frame[name], pa.string())
-        try:
+        numbers: Floats | None = None
+        with contextlib.suppress(pa.ArrowInvalid):
             numbers = pc.cast(words, pa.float64()).to_numpy()
-        except pa.ArrowInvalid:
-            return None
+        if numbers is None or np.isnan(numbers).any():
+            numbers = self._dressed_numbers(name, self.text(name))
         whole = pc.match_substring_regex(words, "^[+-]?[0-9]+$").to_numpy(zero_copy_only=False)
-        return None if np.isnan(numbers).any() else (numbers, whole)
+        return None if numbers is None else (numbers, whole)
 
-    def _numbers(self, name: str, text: Texts) -> Floats | None:
+    def _dressed_numbers(self, name: str, text: Texts) -> Floats | None:
         """Return text as numbers: all of it numbers, true and false, or numbers with decimal commas."""
         if (numbers := parsed(text)) is not None:
             return numbers
@@ -346,7 +357,10 @@ def _read_csv(path: Path, na: Sequence[str]) -> Table:
             encoding="utf-8-sig",
         )
     except UnicodeError as error:
-        raise _not_utf8(path) from error
+        raise DataFileError(
+            f"{path} is not UTF-8 text ({error}); save it as UTF-8, such as by "
+            f"iconv -f WINDOWS-1252 -t UTF-8 {path.name}"
+        ) from error
     except pd.errors.ParserError:
         _check_lengths(path, mark)
         raise
@@ -399,20 +413,3 @@ def _check_lengths(path: Path, mark: str) -> None:
                 f"{path}: line {line} has {length} values, and the header names {width} columns; correct the "
                 "line (a value that holds a separator needs quotation marks)"
             )
-
-
-def _not_utf8(path: Path) -> DataFileError:
-    """Return the error for a file in another encoding, with the first line that shows it."""
-    content = path.read_bytes()
-    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return DataFileError(f"{path} is UTF-16; save it as UTF-8 text")
-    try:
-        content.decode("utf-8")
-        return DataFileError(f"{path} holds bytes that are not text; save it as UTF-8")
-    except UnicodeDecodeError as error:
-        line, byte = content[: error.start].count(b"\n") + 1, content[error.start : error.start + 1]
-        letter = byte.decode("cp1252", errors="replace")
-        return DataFileError(
-            f"{path} is not UTF-8: line {line} holds the byte 0x{byte[0]:02X}, which is {letter!r} in "
-            f"Latin-1 and Windows-1252; save it as UTF-8: iconv -f WINDOWS-1252 -t UTF-8 {path.name}"
-        )

@@ -99,7 +99,6 @@ def import_table(
     test: GivenTable | float = TEST_SHARE,
     seed: int = 0,
     name: str = "table",
-    source: str = "",
     notes: tuple[str, ...] = (),
 ) -> Imported:
     """Read a table with a column of classes and perhaps a column of clients.
@@ -126,7 +125,6 @@ def import_table(
         test: Fraction of the rows that becomes the test set, or a second table with the test rows.
         seed: Decides which rows are drawn for the test set.
         name: Beginning of every message.
-        source: Where the table came from, as typed.
         notes: What a user may not expect of the table.
 
     Returns:
@@ -165,10 +163,7 @@ def import_table(
         if not column or whole.frame[column].isna().all():
             spare[column] = "is empty" if column else "has no name"
     used = [column for column in rest if column not in spare]
-    if missing == "drop":
-        whole = whole.without_gaps([*used, *ends])
-    whole.check_complete([*ends, *lists] if missing else [*used, *ends])  # these are never filled in
-    whole.check_complete([] if x else used, missing)
+    whole = whole.complete([] if x else used, [*ends, *lists], missing)
 
     def feature(table: Table, column: str, text: bool | None = None) -> Column:
         if column in lists:
@@ -196,19 +191,18 @@ def import_table(
     owners = whole.names(client) if client else None
     train = _Rows(whole, np.arange(len(whole.frame)), kept, whole.names(label), owners)
     check_not_a_quantity(f"{where}: column {label!r}", len(set(train.y)), len(train.y))
-    share = _share(test)
-    if share is None:
+    if not isinstance(test, float | int):
         second = opened(test, f"{name} (test)", na)
         tests, said = _second(second, whole, train, (label, client, missing), feature)
     elif parts is not None:
         train, tests, said = _by_column(train, parts, whole.text(parts))
     else:
-        (train, tests), said = train.divided(share, seed), ()
+        (train, tests), said = train.divided(test, seed), ()
     encoding = [] if x else [_fitted(column, one, where) for column, one in train.features.items()]
     width = sum(len(column.categories) or 1 for column in encoding)
     if width > MOST_COLUMNS:
         raise UsageError(f"{where}: the features become {width} columns; at most {MOST_COLUMNS} are made")
-    if share is None or parts is not None:
+    if parts is not None or not isinstance(test, float | int):
         said = (*said, *_unknown_categories(encoding, tests))
     trained, tested = train.encoded(encoding), tests.encoded(encoding)
     if pad is not None:
@@ -221,7 +215,6 @@ def import_table(
         tested if len(tests.y) else None,
         class_names=in_order(train.y),
         client_names=() if train.clients is None else in_order(train.clients),
-        source=source,
         facts=DataFacts(kind, (*notes, *said), label=label, client=client, columns=tuple(encoding)),
     )
 
@@ -329,10 +322,7 @@ def _second(
     second.check_columns("features", [*train.features])
     second.check_columns("label", [label])
     ends = [label, *([client] if client else [])]
-    if missing == "drop":
-        second = second.without_gaps([*train.features, *ends])
-    second.check_complete(ends if missing else [*train.features, *ends])
-    second.check_complete([*train.features], missing)
+    second = second.complete([*train.features], ends, missing)
     features = {name: feature(second, name, one.is_text) for name, one in train.features.items()}
     spare = [column for column in second.names_of_columns if column not in first.frame]
     unused = f"{second.where}: not used, because {first.where} does not have it: {', '.join(spare)}"
@@ -401,11 +391,3 @@ def _encode(columns: Sequence[EncodedColumn], values: Mapping[str, Column]) -> n
             numbers = np.nan_to_num((found.astype(np.float64) - column.mean) / column.std)  # 0 is the mean
             made.append(numbers[:, None].astype(np.float32))
     return np.concatenate(made, axis=1)
-
-
-def _share(test: GivenTable | float) -> float | None:
-    """Return the fraction that `test` means, or None if it is a table."""
-    try:
-        return float(test) if isinstance(test, str | float | int) else None
-    except ValueError:
-        return None

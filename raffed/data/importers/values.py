@@ -21,9 +21,6 @@ Place = Callable[[int], str]
 """How messages name a row or sample, given its number from 0."""
 Part = Literal["train", "test", "validation"]
 
-LARGEST = 1e9
-"""Largest magnitude of a feature. A square of it, summed over a layer, is still far inside float32."""
-LARGEST_ID = 2**31
 CHANNELS = (1, 3, 4)
 SHOWN = 5
 FEW_VALUES = 20  # so many different values are never too many for a class or a category
@@ -50,7 +47,12 @@ def as_array(where: str, given: npt.ArrayLike) -> Array:
 
     A list in which text stands beside other things becomes objects: NumPy would make the text "nan" of NaN.
     """
-    check_unmasked(where, given)
+    if isinstance(given, np.ma.MaskedArray) and (masked := np.ma.getmaskarray(given)).any():
+        # NumPy keeps any numbers under masked values
+        raise UsageError(
+            f"{where} has {int(masked.sum())} masked values, the first in sample {_sample(masked)}; fill "
+            "them or remove these samples"
+        )
     try:
         x = np.asarray(given)
         if x.dtype.kind == "U" and isinstance(given, list | tuple):
@@ -60,15 +62,6 @@ def as_array(where: str, given: npt.ArrayLike) -> Array:
     except (TypeError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise UsageError(f"{where} cannot be turned into a NumPy array: {reason}") from error
-
-
-def check_unmasked(where: str, given: npt.ArrayLike) -> None:
-    """Refuse an array with masked values, under which NumPy keeps any numbers."""
-    if isinstance(given, np.ma.MaskedArray) and (masked := np.ma.getmaskarray(given)).any():
-        raise UsageError(
-            f"{where} has {int(masked.sum())} masked values, the first in sample {_sample(masked)}; fill "
-            "them or remove these samples"
-        )
 
 
 def as_features(where: str, given: npt.ArrayLike, like: Array | None = None) -> Array:
@@ -84,7 +77,7 @@ def as_features(where: str, given: npt.ArrayLike, like: Array | None = None) -> 
         like: Training samples; the result must have their kind of values and their shape.
 
     Raises:
-        UsageError: The values have another type, are not finite or too large, or the shapes differ.
+        UsageError: The values have another type, are not finite, or the shapes differ.
     """
     x = as_array(where, given)
     if like is not None and not len(x):
@@ -184,8 +177,6 @@ def _converted(where: str, x: Array) -> Array:
             f"{where} is {x.dtype} with {{count}} negative values, {{first}}; integers are read as ids, "
             "which begin at 0: astype('float32') makes them features",
         )
-        high = np.greater_equal(x, LARGEST_ID)
-        _refuse(high, f"{where} has ids of {LARGEST_ID} or more, {{first}}; number them from 0")
         return x.astype(np.int64, copy=False)
     if x.dtype.kind != "f" or x.dtype.itemsize > 8:
         raise UsageError(f"{where} is {x.dtype} {x.shape}; {_FLOATS}")
@@ -194,11 +185,6 @@ def _converted(where: str, x: Array) -> Array:
         ~np.isfinite(values),
         f"{where} has {{count}} values that are NaN or infinite, {{first}}; fill them or remove these "
         "samples",
-    )
-    _refuse(
-        np.abs(values) > LARGEST,
-        f"{where} has values beyond ±{LARGEST:g}, {{first}}; float32 training would overflow: subtract the "
-        "mean and divide by the standard deviation",
     )
     return x.astype(np.float32, copy=False)
 
@@ -330,8 +316,9 @@ def _named_values(where: str, given: npt.ArrayLike, count: int, what: str, place
         y = y[:, 0]
     if y.ndim != 1 or (y.size and y.dtype.kind not in "biuU"):
         raise UsageError(
-            f"{where} is {y.dtype} {y.shape}, but must be one integer or text per sample, ({count},)"
-            f"{_advice(y)}"
+            f"{where} is {y.dtype} {y.shape}, but must be one integer or text per sample, ({count},); "
+            "whole numbers: y.astype(int), bytes: y.astype(str), one-hot rows or scores: y.argmax(1), and "
+            "classes such as ranges of numbers with a fraction"
         )
     if len(y) != count:
         raise UsageError(f"{where} has {len(y)} {what}s for {count} samples")
@@ -366,22 +353,6 @@ def _check_names(where: str, what: str, names: Names) -> None:
         other = alike.setdefault(unicodedata.normalize("NFC", name).strip(), name)
         if other != name:
             raise UsageError(f"{where}: the {what}s {other!r} and {name!r} look the same; make them alike")
-
-
-def _advice(y: Array) -> str:
-    """Return what to do about labels that are not integers or text, as the end of a message."""
-    if y.ndim == 2 and y.dtype.kind in "biuf" and y.shape[1] > 1:
-        ones = np.equal(y, 1)
-        if bool(np.all(ones | np.equal(y, 0))) and bool(np.all(ones.sum(1) == 1)):
-            return "; it is one-hot, so give the numbers of the classes: y.argmax(1)"
-        return "; scores of classes become labels with y.argmax(1), and several labels per sample do not fit"
-    if y.ndim == 1 and y.dtype.kind == "f":
-        wrong = np.flatnonzero(~np.equal(y, np.round(y.astype(np.float64))))
-        if len(wrong):
-            value = f"{y[wrong[0]]:g}"
-            return f"; row {wrong[0]} has {value}, and raffed classifies: make classes of such numbers"
-        return "; give whole numbers: y.astype(int)"
-    return "; give text: y.astype(str)" if y.dtype.kind == "S" else ""
 
 
 def renumbered(where: str, y: Array, names: Names, known: Names) -> Array:

@@ -72,11 +72,8 @@ def test_clients_are_numbered_by_their_names_and_unknown_test_clients_are_minus_
 ONE_TEST: Given = {"x_test": X[:1], "y_test": [0]}
 REFUSED: dict[str, tuple[Given, str]] = {
     "a label too few": ({"y": Y[:5]}, "y has 5 labels for 6 samples"),
-    "whole numbers as floats": ({"y": Y.astype(float)}, r"give whole numbers: y\.astype\(int\)"),
-    "labels as one-hot rows": ({"y": np.eye(3)[Y]}, r"y is float64 \(6, 3\).* one-hot, .*: y\.argmax\(1\)"),
-    "scores of classes": ({"y": np.full((6, 3), 0.3)}, "several labels per sample do not fit"),
-    "a number with a fraction": ({"y": Y + 0.5}, r"row 0 has 0\.5, and raffed classifies"),
-    "labels as bytes": ({"y": Y.astype("S1")}, r"y\.astype\(str\)"),
+    "whole numbers as floats": ({"y": Y.astype(float)}, r"y is float64 \(6,\).*: y\.astype\(int\)"),
+    "labels as one-hot rows": ({"y": np.eye(3)[Y]}, r"y is float64 \(6, 3\).* one-hot .*: y\.argmax\(1\)"),
     "a missing label": ({"y": np.array(["a", None, "b"] * 2, dtype=object)}, "no label in row 1"),
     "an empty label": ({"y": ["a", "b", " ", "a", "b", "a"]}, "empty label in row 2"),
     "labels that look alike": ({"y": ["a", "a ", "b"] * 2}, "labels 'a' and 'a ' look the same"),
@@ -90,15 +87,10 @@ REFUSED: dict[str, tuple[Given, str]] = {
         {"x": np.where(X == 5, np.nan, X)},
         r"that are NaN or infinite, the first in sample 1 \(index \[1\]\)",
     ),
-    "huge values": (
-        {"x": np.where(X == 8, 1e30, X)},
-        r"beyond ±1e\+09, the first in sample 2 .*subtract the mean",
-    ),
     "negative ids": (
         {"x": X.astype(int) - 1},
         r"1 negative values, the first in sample 0 .*astype\('float32'\)",
     ),
-    "ids beyond 2^31": ({"x": X.astype(int) + 2**31}, "number them from 0"),
     "complex numbers": ({"x": X.astype(complex)}, "x is complex128"),
     "one number a sample": ({"x": X[:, 0]}, r"x\[:, None\]"),
     "no samples": ({"x": X[:0], "y": []}, "at least one sample"),

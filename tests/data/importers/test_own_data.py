@@ -100,7 +100,7 @@ def test_a_data_set_comes_back_whole_from_the_cache(cache: ArrayCache) -> None:
     }
     about = {"class_names": ("a", "b"), "name": "mine", "max_value": 200}
     first = Dataset(x, y, x[:4], [0, 1, 0, 1], **owners, **ways, **about)
-    again = load_own(first.reference()).dataset
+    again = load_own(first.reference())[0]
     assert again.stored().sha256() == first.stored().sha256()
     assert (again.transform, again.transforms) == (first.transform, first.transforms)
     assert (again.name, again.max_value, again.class_names) == ("mine", 200, ("a", "b"))

@@ -60,9 +60,9 @@ def test_commas_that_may_separate_thousands_are_refused_but_for_categories(write
 
 def test_text_in_another_encoding_is_refused_with_the_converting_command(write: Write) -> None:
     said = refusal(write("a,city,y\n1,Bonn,x\n2,Zürich,z\n".encode("latin-1")))
-    assert "is not UTF-8: line 3 holds the byte 0xFC, which is 'ü'" in said
+    assert "is not UTF-8 text" in said
+    assert "0xfc" in said
     assert "iconv -f WINDOWS-1252 -t UTF-8 t.csv" in said
-    assert "is UTF-16; save it as UTF-8" in refusal(write("a,y\n1,x\n".encode("utf-16")))
 
 
 LINES = {
@@ -199,23 +199,8 @@ def test_a_column_of_parts_with_a_name_that_is_no_part_is_refused_unless_dropped
     assert import_table(path, label="y", drop=("split",), test=0.0).x.shape == (4, 1)
 
 
-READ_BY_ARROW = ["7", "-0", "1e5", "1e400", ".5", "9007199254740993"]
-NOT_READ = [
-    "nan",
-    "1_0",
-    "1e",
-    "",
-    "1 0",
-    "\u0663",
-    "\u22127",
-    "1,5",
-]
-
-
-@pytest.mark.parametrize("word", [*READ_BY_ARROW, *NOT_READ])
+@pytest.mark.parametrize("word", ["7", "-0", "1e5", "1e400", ".5", "9007199254740993"])
 def test_what_arrow_reads_is_the_number_that_python_reads(word: str) -> None:
-    quick = Table(pd.DataFrame({"a": ["2.5", word]}), "t", typed=False)._plain_numbers("a")
-    assert (quick is not None) == (word in READ_BY_ARROW)
-    if quick is not None:
-        assert quick[0].tolist() == [2.5, float(word)]
-        assert quick[1].tolist() == [False, word.lstrip("+-").isdigit()]
+    numbers, whole = Table(pd.DataFrame({"a": ["2.5", word]}), "t", typed=False)._numbers("a")
+    assert numbers.tolist() == [2.5, float(word)]
+    assert whole.tolist() == [False, word.lstrip("+-").isdigit()]
