@@ -22,21 +22,7 @@ import numpy.typing as npt
 
 from raffed.errors import DataFileError, UsageError
 
-# Where this user's cache of raffed is.
-
-
 FOLDER = "RAFFED_CACHE"
-
-
-def cache_folder() -> Path:
-    """Return the folder of the cache: $RAFFED_CACHE, or `raffed` in the user's folder for caches."""
-    if given := os.environ.get(FOLDER):
-        return Path(given).expanduser()
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "raffed"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raffed"
-
-
 Array = npt.NDArray[np.generic]
 ABOUT = "about"  # the array of text beside those of the data
 CACHED = "cache:"  # a reference to stored arrays is this and their hash
@@ -90,8 +76,12 @@ class ArrayCache:
 
     @staticmethod
     def of_user() -> ArrayCache:
-        """Return the cache that the environment names."""
-        return ArrayCache(cache_folder())
+        """Return the cache in $RAFFED_CACHE, or in `raffed` in the user's folder for caches."""
+        if given := os.environ.get(FOLDER):
+            return ArrayCache(Path(given).expanduser())
+        if sys.platform == "darwin":
+            return ArrayCache(Path.home() / "Library" / "Caches" / "raffed")
+        return ArrayCache(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raffed")
 
     def put(self, stored: StoredArrays) -> str:
         """Write arrays, unless they are there already, and return their SHA-256.

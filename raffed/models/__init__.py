@@ -15,7 +15,6 @@ sections Layers, Inputs and Source in its docstring, and add its name in catalog
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -76,41 +75,29 @@ def build_for(
     from raffed.core.seeds import forked
 
     own, bias, last = check_args(name, args)
-    shape = tuple(map(_plain, in_shape)) if isinstance(in_shape, list | tuple) else in_shape
-    classes = _plain(num_classes)
+    shape = tuple(in_shape) if isinstance(in_shape, list | tuple) else in_shape
     if is_own(name):
-        net = _own_net(name, own, shape, classes, seed, dtype)
+        from raffed.models.own.factories import make_own, replace_branches
+        from raffed.models.own.wrapping import ModelInputs
+
+        if not isinstance(shape, tuple):
+            raise UsageError(f"{name}: in_shape = {shape!r} is not a shape, such as (3, 32, 32)")
+        with forked(seed), torch.device("cpu"):
+            net = make_own(name, own, ModelInputs(shape, dtype), num_classes)
+        replace_branches(net)
         if isinstance(bias, bool):
             net.set_head_bias(bias, name)
     else:
         factory = MODELS[name].load()
         _check_inputs(name, factory, shape, dtype)
-        check_arguments(factory, {"in_shape": shape, "num_classes": classes})
+        check_arguments(factory, {"in_shape": shape, "num_classes": num_classes})
         if own:  # such as widths; the numbers are counted before they take memory
             with forked(seed), torch.device("meta"):
-                numbers = sum(one.numel() for one in factory(shape, classes, **own).parameters())
+                numbers = sum(one.numel() for one in factory(shape, num_classes, **own).parameters())
             allow(4 * COPIES * numbers, f"{name}, a network of {numbers:,} weights,")
         with forked(seed), torch.device("cpu"):
-            net = factory(shape, classes, **own)
+            net = factory(shape, num_classes, **own)
     last.put_into(net, seed)
-    return net
-
-
-def _own_net(
-    name: str, args: Mapping[str, Value], shape: Sequence[int], classes: int, seed: int, dtype: str
-) -> Net:
-    """Make a network of one's own."""
-    import torch
-
-    from raffed.core.seeds import forked
-    from raffed.models.own.factories import make_own, replace_branches
-    from raffed.models.own.wrapping import ModelInputs
-
-    if not isinstance(shape, tuple):
-        raise UsageError(f"{name}: in_shape = {shape!r} is not a shape, such as (3, 32, 32)")
-    with forked(seed), torch.device("cpu"):
-        net = make_own(name, args, ModelInputs(shape, dtype), classes)
-    replace_branches(net)
     return net
 
 
@@ -181,9 +168,3 @@ def common_args(name: str) -> frozenset[str]:
     from raffed.models.own.factories import factory_of, named_arguments
 
     return (common | {BIAS}) - set(named_arguments(factory_of(name)))
-
-
-def _plain(number: int) -> int:
-    """Return Python's int for NumPy's. What is not an integer stays, and is refused by the check."""
-    whole = hasattr(number, "__index__") and not isinstance(number, bool)
-    return operator.index(number) if whole else number
