@@ -24,10 +24,6 @@ MARK = "RAFFED_BITS"  # set together with the others, and inherited by the proce
 PORTABLE = "portable"
 NEEDED = ("avx2", "fma", "f16c", "bmi1", "bmi2")  # of AVX2's generation; oneDNN and NumPy use them together
 LOADED_TOO_LATE = ("numpy", "torch")
-ARM = (
-    "their instructions round exponentials, sums and products differently, so the bits of an x86-64 "
-    "processor cannot be had"
-)
 _FIXED = {
     "ATEN_CPU_CAPABILITY": "avx2",  # torch's own kernels
     "ONEDNN_MAX_CPU_ISA": "AVX2",  # convolutions and large products
@@ -143,7 +139,7 @@ def check_machine(system: str, machine: str, flags: Collection[str]) -> None:
     if machine.lower() not in ("x86_64", "amd64"):
         raise UsageError(
             f"numerics.bits = 'portable': this processor is {machine}, and the bits are those of x86-64 "
-            f"processors with AVX2; {ARM}; leave out --numerics, or use such a machine"
+            "processors with AVX2, which no other can have; leave out --numerics, or use such a machine"
         )
     if system != "linux":
         raise UsageError(

@@ -31,12 +31,8 @@ from raffed.config.validation import (
 from raffed.errors import UnknownNameError, UsageError
 from raffed.own.names import as_name
 
-PLACES = (
-    "data.root",
-    "data.download",
-    "model.init",
-    "clock.trace",
-)  # where files lie is no part of an identity
+# Where files lie is no part of an identity
+PLACES = ("data.root", "data.download", "model.init", "clock.trace")
 # Sections and fields that are younger than the first identities, which they leave as they are
 OMITTED_WHEN_DEFAULT = ("numerics", "faults", "privacy", "clock")
 YOUNGER = {

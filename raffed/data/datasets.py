@@ -259,8 +259,7 @@ def load_femnist(root: Path) -> Dataset:
     if not train_files:
         raise DataFileError(
             f"no *.npz, *.json, train/*.json or data/train/*.json in {folder} (md5: none is published); make "
-            f"FEMNIST with LEAF, "
-            "and point RAFFED_DATA or --data-root at the folder that holds FEMNIST/"
+            "FEMNIST with LEAF, and point RAFFED_DATA or --data-root at the folder that holds FEMNIST/"
         )
     return _from_folders(train_files, folder / "test", whose=False)
 

@@ -177,8 +177,7 @@ def load_isic(name: str, root: Path) -> tuple[Part, Part, IntArray]:
         missing = "train_test_split" if table is None else " or ".join(_FOLDERS)
         raise DataFileError(
             f"{folder / missing} is missing (no md5 is published); put FLamby's csv and the images of ISIC "
-            f"2019 there, "
-            "and point RAFFED_DATA or --data-root at the folder that holds ISIC2019/"
+            "2019 there, and point RAFFED_DATA or --data-root at the folder that holds ISIC2019/"
         )
     rows = _checked(table)
     raw = images.name == _FOLDERS[1]

@@ -145,11 +145,8 @@ def _check_lists(
     empty = [client for client, part in enumerate(train) if len(part) == 0]
     if empty:
         raise UsageError(f"{path}: client {empty[0]} has nothing to train on")
-    everything, reused, doubled = (
-        _joined(train + test + val),
-        recipe.get("reused", 0),
-        recipe.get("doubled", 0),
-    )
+    everything = _joined(train + test + val)
+    reused, doubled = recipe.get("reused", 0), recipe.get("doubled", 0)
     if repeats([everything]) != reused:
         raise UsageError(f"{path}: a sample is listed twice, but the recipe says reused = {reused}")
     if repeats(train) != doubled:

@@ -22,10 +22,8 @@ from raffed.errors import UsageError
 from raffed.own.resolve import load
 from raffed.own.user_code import may_be_called
 
-CLIENTS = (
-    "list[int]",
-    "Sequence[int]",
-)  # what the functions of an installed package must be declared to return
+# What the functions of an installed package must be declared to return
+CLIENTS = ("list[int]", "Sequence[int]")
 Losses = Callable[[Sequence[int]], Sequence[float]]
 OwnRule = Callable[..., Sequence[int]]
 GIVEN = ("round", "sizes", "count", "generator", "losses")  # what a rule of one's own may ask for, by name

@@ -33,9 +33,8 @@ MISSING = (
     *("NaN", "nan", "-nan", "-NaN", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
 )
 """Words that mean a missing value in a csv file, where `na` does not name others. No text always does."""
-LETTER = (
-    12  # bytes of a letter while a table is encoded: three copies in NumPy's texts of four bytes a letter
-)
+# Bytes of a letter while a table is encoded: three copies in NumPy's texts of four bytes a letter
+LETTER = 12
 EXACT = 2.0**53  # below this magnitude, a float64 holds every whole number
 _SAMPLE = 2**16
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}

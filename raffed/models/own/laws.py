@@ -129,9 +129,8 @@ class Laws:
             if scores.shape != (3, self.classes):
                 got = "x".join(map(str, scores.shape))
                 raise UsageError(
-                    f"{self.title} returns scores {got} for 3 samples and {self.classes} classes; "
-                    f"it must return "
-                    f"3x{self.classes}: let it take num_classes and make one score for each class"
+                    f"{self.title} returns scores {got} for 3 samples and {self.classes} classes; it must "
+                    f"return 3x{self.classes}: let it take num_classes and make one score for each class"
                 )
             if not torch.equal(x, before):
                 raise UsageError(
@@ -165,16 +164,13 @@ class Laws:
     def check_samples(self) -> None:
         """Check that in evaluation mode a sample's scores do not depend on the other samples of its batch."""
         x = self.inputs.batch(3)
-        together, alone = (
-            self.trial.scores(x, False),
-            [self.trial.scores(x[i : i + 1], False) for i in range(3)],
-        )
+        together = self.trial.scores(x, False)
+        alone = [self.trial.scores(x[i : i + 1], False) for i in range(3)]
         if any(scores.shape != (1, self.classes) for scores in alone):
             got = "x".join(map(str, alone[0].shape))
             raise UsageError(
                 f"{self.title} returns scores {got} for a batch of one sample; it must return "
-                f"1x{self.classes}: "
-                f"squeeze() and view() with a fixed batch size cause this"
+                f"1x{self.classes}: squeeze() and view() with a fixed batch size cause this"
             )
         if not torch.allclose(torch.cat(alone), together, rtol=1e-3, atol=1e-4):
             raise UsageError(
