@@ -49,8 +49,7 @@ def load_tiny_imagenet(name: str, root: Path) -> tuple[Part, Part]:
     wnids = sorted(_lines(folder / "wnids.txt"))
     if len(set(wnids)) != info.num_classes:
         raise DataFileError(
-            f"{folder / 'wnids.txt'} names {len(set(wnids))} classes, but the published file names "
-            f"{info.num_classes}"
+            f"{folder / 'wnids.txt'} names {len(set(wnids))} classes, the published file {info.num_classes}"
         )
     each, few = info.num_train // info.num_classes, info.num_test // info.num_classes
     train = [_images(folder / "train" / wnid / "images", "*.JPEG", each) for wnid in wnids]
@@ -65,8 +64,7 @@ def load_tiny_imagenet(name: str, root: Path) -> tuple[Part, Part]:
     wrong = [wnid for wnid, paths in listed.items() if len(set(paths)) != few]
     if wrong:
         raise DataFileError(
-            f"{annotations}: class {wrong[0]} has {len(set(listed[wrong[0]]))} images, but {few} were "
-            "published"
+            f"{annotations}: class {wrong[0]} has {len(set(listed[wrong[0]]))} images; {few} were published"
         )
     return _labelled(train, info.shape), _labelled([sorted(paths) for paths in listed.values()], info.shape)
 
@@ -115,8 +113,7 @@ def _images(folder: Path, pattern: str, count: int) -> list[Path]:
     found = sorted(folder.glob(pattern))
     if len(found) != count:
         raise DataFileError(
-            f"{folder} holds {len(found)} files {pattern}, but {count} were published; unpack the "
-            "archive again"
+            f"{folder} holds {len(found)} files {pattern}, but {count} were published; unpack them again"
         )
     return found
 

@@ -89,13 +89,11 @@ def held_out(partition: Partition, share: float, seed: int) -> Partition:
         return partition
     if partition.recipe.get("doubled"):
         raise UsageError(
-            f"data.validation = {share}: clients have samples twice and would train on what is held out; "
-            "set it to 0"
+            f"data.validation = {share}: clients have samples twice, and train on what is held out; use 0"
         )
     if partition.stages is not None:
         raise UsageError(
-            f"data.validation = {share}: clients whose data come in stages have no validation part; set it "
-            f"to 0"
+            f"data.validation = {share}: clients whose data come in stages have no validation part; use 0"
         )
     draws = stream(seed, "validation")
     train, val = [], []
@@ -107,8 +105,7 @@ def held_out(partition: Partition, share: float, seed: int) -> Partition:
         val.append(own[chosen])
     if not any(len(part) for part in val):
         raise UsageError(
-            f"data.validation = {share}: no client has two training samples, so none can be held out; set it "
-            f"to 0"
+            f"data.validation = {share}: no client has two training samples, so none can be held out; use 0"
         )
     recipe: Recipe = {**partition.recipe, "validation": share}
     return replace(partition, train=tuple(train), val=tuple(val), recipe=recipe)
