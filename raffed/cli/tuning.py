@@ -142,9 +142,8 @@ def _continued(out: Path, flags: Flags, asked: list[str]) -> Request:
     other += [f"--{name}" for name in asked]
     if other:
         raise UsageError(
-            f"--resume continues the sweep in {out} as it was requested, but {', '.join(other)} would "
-            f"change it; leave that "
-            "out, or start another sweep in a new folder"
+            f"--resume continues the sweep in {out} as it was requested, but {', '.join(other)} would change "
+            "it; leave that out, or start another sweep in a new folder"
         )
     stored = stored_request(out)
     root = text_of(flags, "data.root") or stored.base.data.root

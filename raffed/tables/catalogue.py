@@ -302,7 +302,6 @@ def as_released(item: Item) -> Item:
     title = f"{item.title}, as the released code"
     note = (
         "the released code's variants of the methods and its settings; shown is the best by this table's own "
-        "test accuracy, "
-        "as in the paper: optimistic, most of all where rows try more settings than others"
+        "test accuracy, as in the paper: optimistic, most of all where rows try more settings than others"
     )
     return replace(item, name=f"{item.name}-released", title=title, cells=cells, note=note, claims=claims)

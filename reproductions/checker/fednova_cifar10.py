@@ -63,8 +63,7 @@ ITEM = Item(
         (
             "10 of 59 seeds that diverged to 10 % are left out of the printed means.",
             "The rate schedule is written with `==`, so the rate falls in round 50 and in round 75 only; it "
-            "is constant "
-            "here.",
+            "is constant here.",
             "The cells proximal with random epochs mix two values of μ. All seeds have one partition.",
         ),
         may_differ=("local.lr", "local.momentum"),

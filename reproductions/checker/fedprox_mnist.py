@@ -49,9 +49,8 @@ ITEM = Item(
     baseline=DROPPED,
     note=(
         "the figure swings by 5 points from round to round, so its levels are no targets; a straggler makes "
-        "half of "
-        "its 10 epochs here, and 1 to 9 in print; the server weighs clients by their images here, and by "
-        "their batches of 10 in print"
+        "half of its 10 epochs here, and 1 to 9 in print; the server weighs clients by their images here, "
+        "and by their batches of 10 in print"
     ),
     claims=(
         Claim.above("μ = 2 is above μ = 0 with 90 % stragglers", TOP, PLAIN, "90 %"),

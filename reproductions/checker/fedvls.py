@@ -50,18 +50,14 @@ MAY_DIFFER = (
 )
 DEFECTS = (
     "FedMR's coefficient cannot be the printed 4: with it 196 to 200 of 200 features are dead after one "
-    "epoch. "
-    "1e-5 (FedMR's README), 1e-3 (this code's default) and 0.01 are run, and the best is shown.",
+    "epoch. 1e-5 (FedMR's README), 1e-3 (this code's default) and 0.01 are run, and the best is shown.",
     "As released, the servers of FedAvg, FedProx, FedRS, FedEXP and FedSAM ask for a test set that is never "
-    "set, so "
-    "the released files cannot have made the table.",
+    "set, so the released files cannot have made the table.",
     "Where ± 0.00 is printed, the three runs were the same run.",
     "The printed FedLC may be PriorCE, since its row equals that of the ablation's calibrated loss; the "
-    "released "
-    "FedSAM optimises FedVLS's loss. Both rows are uncertain targets.",
+    "released FedSAM optimises FedVLS's loss. Both rows are uncertain targets.",
     "FedProx has 51 rounds in print and 50 here. The temperatures of FedNTD and FedLMD are not printed and "
-    "are 1 "
-    "here; λ of FedVLS on this data set is the one that the paper states for MNIST and CIFAR-10, 0.1.",
+    "are 1 here; λ of FedVLS on this data set is the one that the paper states for MNIST and CIFAR-10, 0.1.",
 )
 
 

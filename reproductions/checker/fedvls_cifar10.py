@@ -61,9 +61,8 @@ ITEM = Item(
         "CIFAR-10 and a GPU",
         "785,000 steps a run, an estimated 6 to 12 hours on one GPU, not measured",
         (
-            "Table 16 prints 64.28 for FedRS after 80 rounds (Dir 0.05), above Table 1's best of 100 "
-            "rounds, 63.17; "
-            "the same holds for FedProx, 82.88 and 82.65.",
+            "Table 16 prints 64.28 for FedRS after 80 rounds (Dir 0.05), above Table 1's best of 100 rounds, "
+            "63.17; the same holds for FedProx, 82.88 and 82.65.",
             *DEFECTS,
         ),
         ABSENT,

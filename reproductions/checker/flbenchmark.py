@@ -51,8 +51,7 @@ ITEM = Item(
         "394,000 to 471,500 steps a run, about 60 to 75 minutes on one core",
         (
             "Cells are copied: FedAvg and FedProx of CIFAR-10 #C=1 equal those of CINIC-10, and FedAdagrad "
-            "of SVHN and "
-            "CINIC-10 equals FedAdam.",
+            "of SVHN and CINIC-10 equals FedAdam.",
             "Its SCAFFOLD alone clips gradients at 1.",
             "The constants of FedYogi, FedAdam and MOON are not printed; raffed's defaults are run.",
         ),
@@ -61,8 +60,7 @@ ITEM = Item(
             "FedAvg, FedProx, FedNova": "they are witnesses in niid-mnist, niid-fmnist and niid-cifar10",
             "SCAFFOLD": "its gradients are clipped at 1, and those of the others are not",
             "SVHN, CINIC-10, Adult, FCUBE and Fed-ISIC columns": "their protocol is not said either, and "
-            "the columns "
-            "of three data sets suffice for a witness",
+            "the columns of three data sets suffice for a witness",
         },
     ),
 )

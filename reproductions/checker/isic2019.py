@@ -41,9 +41,8 @@ ITEM = Item(
         "5,400 steps a run, an estimated 30 minutes on one GPU, not measured",
         (
             "One of five seeds of FedAvg is at 33.0, which makes its deviation 11.40.",
-            "BatchNorm's statistics stay with the clients there, and the model of client 0 is scored; "
-            "raffed averages "
-            "statistics.",
+            "BatchNorm's statistics stay with the clients there, and the model of client 0 is scored; raffed "
+            "averages statistics.",
         ),
         {
             "Cyclic100": "raffed has no cyclic training of one model from centre to centre",

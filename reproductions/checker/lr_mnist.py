@@ -46,8 +46,7 @@ ITEM = Item(
         "about 5,800 steps a run, a few minutes on one core",
         (
             "The table is about throughput: its CPU times are 3:20 (FLUTE) and 30:14 (Flower 1.0), and its "
-            "accuracies "
-            "are rounded to whole numbers.",
+            "accuracies are rounded to whole numbers.",
             "FedML's own page says only that the accuracy is above 75.",
             "The script behind FedML's division (litian96/FedProx b00d206, generate_niid.py) gives every "
             "pixel mean 0 and deviation 1; the images here have values from 0 to 1. That was not run.",

@@ -44,8 +44,7 @@ ITEM = Item(
         "accuracy after round 100 of one run; the printed curves are flat within 0.5 from round 60 on",
         "CIFAR-10 and one CPU core",
         "776,000 steps a run; about 2 hours on one core for FedProx, and about 4 for MOON, which has three "
-        "forward "
-        "passes",
+        "forward passes",
         (
             "The text says μ = 1 and the configuration says μ = 5; both are run.",
             "One seed is printed, without a deviation.",

@@ -105,14 +105,12 @@ ITEM = item(
     Published(
         f"{NIID}; {FLOWER}; {FLBENCH}",
         f"{PROTOCOL}; NIID-Bench prints the mean of 3 runs after 50 rounds, and does not say whether it is "
-        f"the "
-        "last or the best round",
+        "the last or the best round",
         "CIFAR-10 and one CPU core",
         "394,000 steps a run, about 75 minutes on one core",
         (
             "In NIID-Bench's scripts a backslash is missing after --mu=$mu: as committed, FedProx runs IID "
-            "for 50 "
-            "rounds whatever the line below says, so its print came from something else.",
+            "for 50 rounds whatever the line below says, so its print came from something else.",
             *SHARED_DEFECTS,
         ),
         may_differ=MAY_DIFFER,

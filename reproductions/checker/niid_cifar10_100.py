@@ -47,8 +47,7 @@ ITEM = Item(
     margin=1.0,  # no deviation is printed; half of the largest printed gain (FedNova, +2.7) is 1.35
     note=(
         "in #C=2 the accuracy swings from round to round, so the mean of the last 25 rounds stands beside "
-        "the "
-        "best one; each seed has the partition of that seed of the published code"
+        "the best one; each seed has the partition of that seed of the published code"
     ),
     claims=(
         Claim.above(
@@ -74,8 +73,7 @@ ITEM = Item(
             "SCAFFOLD is printed at 10.0 in every column, which is chance, so the print is no target. "
             f"{PLAIN_SCAFFOLD}.",
             "In NIID-Bench's scripts a backslash is missing after --mu=$mu, so FedProx as committed runs "
-            "another "
-            "experiment than the one that is printed.",
+            "another experiment than the one that is printed.",
         ),
         may_differ=MAY_DIFFER,
     ),

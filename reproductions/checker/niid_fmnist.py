@@ -38,8 +38,7 @@ ITEM = item(
         "471,000 steps a run, 22 to 33 minutes on one core with --convolutions compiled, else about 60",
         (
             "Of Flower's three runs of SCAFFOLD in #C=2 only one learnt: 33.80 ± 41.22 can only be 10, 10 "
-            "and "
-            "81.40. That number is therefore no target; whether it learns is recorded.",
+            "and 81.40. That number is therefore no target; whether it learns is recorded.",
             *SHARED_DEFECTS,
         ),
         may_differ=MAY_DIFFER,

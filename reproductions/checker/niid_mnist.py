@@ -32,9 +32,8 @@ ITEM = item(
         "MNIST and one CPU core",
         "471,500 steps a run, about 60 minutes on one core",
         (
-            "Flower's FedNova in Dir 0.5, 98.03, lies 0.9 below every other number of this column and may "
-            "be a "
-            "misprint.",
+            "Flower's FedNova in Dir 0.5, 98.03, lies 0.9 below every other number of this column and may be "
+            "a misprint.",
             *SHARED_DEFECTS,
         ),
         may_differ=MAY_DIFFER,

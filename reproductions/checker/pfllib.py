@@ -53,16 +53,12 @@ DEFECTS = (
     "Its FedAMP trains each client's own model alone: the mixture enters a penalty that has no gradient "
     "(clientamp.py). So `solo` is run in this row, and the paper's method is `fedamp`.",
     "The strengths μ, λ and K are printed nowhere; the defaults of its main.py (μ = 0) would make FedProx "
-    "FedAvg "
-    "and Ditto local training. raffed's defaults are run.",
+    "FedAvg and Ditto local training. raffed's defaults are run.",
     "Whether all methods ran 2,000 rounds is not said. Its README says that results may not come back, "
-    "because "
-    "older versions did not shuffle.",
+    "because older versions did not shuffle.",
     "PFLlib's APFL trains its personal model on its own loss and mixes once a round; raffed's is the "
-    "paper's, so its "
-    "number is no target. Those of FedALA, FedBABU and FedDBE are none either, because their settings are "
-    "not "
-    "printed.",
+    "paper's, so its number is no target. Those of FedALA, FedBABU and FedDBE are none either, because their "
+    "settings are not printed.",
     "PFLlib's MMD in FedPHP has fixed bands of 10, 15, 20 and 50; raffed's has the median.",
 )
 MAY_DIFFER = ("federation.weighting",)

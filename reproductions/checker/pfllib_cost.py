@@ -79,8 +79,7 @@ ITEM = Item(
     ),
     note=(
         "printed are minutes on a card that is not named, ours are seconds on this machine, so only the "
-        "ratios to "
-        "FedAvg are judged: raffed's should be below the printed one"
+        "ratios to FedAvg are judged: raffed's should be below the printed one"
     ),
     proxy=proxy,
     claims=tuple(

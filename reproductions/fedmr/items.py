@@ -61,8 +61,7 @@ def _table_2() -> Item:
     cells += [Cell(row, "ISIC2019 balanced", run, {}, "balanced_best") for row, run in real.items()]
     note = (
         "ISIC2019 is ambiguous in the paper: cross-entropy here, and plain accuracy; beside it FLamby's "
-        "balanced accuracy, the "
-        "mean over classes of the accuracy on each (docs/papers/fedmr.md §E1)"
+        "balanced accuracy, the mean over classes of the accuracy on each (docs/papers/fedmr.md §E1)"
     )
     return Item(
         "fedmr",
@@ -123,9 +122,8 @@ def _table_5() -> Item:
         cells.append(cell("Table5", "FedAvg", d, s, config("fedavg", d, s)))
         cells += [cell("Table5", row, d, s, config("fedmr", d, s, **args)) for row, args in SHARES.items()]
     note = (
-        f"in CIFAR100 P50C10 half of the clients keep 0.84 of 3.14 points in print, and nothing is claimed; "
-        f"FedAvg's 50.22 "
-        f"there is 49.84 in table 2; {REPLACED}"
+        "in CIFAR100 P50C10 half of the clients keep 0.84 of 3.14 points in print, and nothing is claimed; "
+        f"FedAvg's 50.22 there is 49.84 in table 2; {REPLACED}"
     )
     return Item(
         "fedmr",

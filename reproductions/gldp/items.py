@@ -32,13 +32,11 @@ FEDIC_HAS = (
 )
 HEADS = (
     "FedRep has no global model: its body with the mean of the participants' heads, which only the simulator "
-    "can form, is the "
-    "oracle. GLDP answers by prototypes: GP by the server's, LP by each client's own"
+    "can form, is the oracle. GLDP answers by prototypes: GP by the server's, LP by each client's own"
 )
 ABLATED = (
     "the row without both terms is FedRep's, as in the paper, whose number it prints, and once more by "
-    "prototypes; GLDP answers "
-    "by LP, where the paper's full A_glo is GP's for CIFAR-10 and LP's for CIFAR-100"
+    "prototypes; GLDP answers by LP, where the paper's full A_glo is GP's for CIFAR-10 and LP's for CIFAR-100"
 )
 SELECTED = f"FEDIC and CReFF: the global model, over all clients. {FEDIC_HAS}"
 HALF = [TABLE_2[0], TABLE_2[2]]
@@ -123,8 +121,7 @@ def _claims() -> Item:
     claims += gldp_claims.of_the_terms(TESTED[1], rows)
     note = (
         f"{HEADS}. Rows without a term answer by LP, as GLDP-LP does; that LP and GP are within a few points "
-        f"is not judged. "
-        "Stages come in the order `inner`, the default, also for what is forgotten"
+        "is not judged. Stages come in the order `inner`, the default, also for what is forgotten"
     )
     return item(
         "claims",
@@ -160,9 +157,8 @@ def _order() -> Item:
         ]
     note = (
         "inner: every round of the paper visits all stages, so they come again; its numbers are of this "
-        "order. outer: each stage "
-        "has all its rounds before the next and its data are gone then: only what is forgotten here is "
-        "forgotten for good"
+        "order. outer: each stage has all its rounds before the next and its data are gone then: only what "
+        "is forgotten here is forgotten for good"
     )
     return item(
         "order",

@@ -46,8 +46,7 @@ def _table(
     )
     note = (
         "one set of runs for tables I and II; default hyper-parameters, where the paper prints the best of "
-        "three settings; "
-        f"FedRep in the budget of E epochs, PerFedAvg's inner rate is the run's; {WEIGHTS}"
+        f"three settings; FedRep in the budget of E epochs, PerFedAvg's inner rate is the run's; {WEIGHTS}"
     )
     return Item(
         "map",
@@ -83,8 +82,7 @@ def _table_3(name: str, measure: str, title: str, leaders: tuple[str, str]) -> I
     mean = Average(map_claims.MEAN, tuple(f"{data} {net}" for data, net in THREE), printed)
     note = (
         "Dirichlet parameter not printed: 1.0, inferred from FedAvg's value (docs/papers/map.md §E2.2); "
-        "Scaffold and FedDyn weight clients "
-        "uniformly, the others by samples"
+        "Scaffold and FedDyn weight clients uniformly, the others by samples"
     )
     return Item(
         "map",
@@ -113,8 +111,7 @@ def _figure_10() -> Item:
             )
     note = (
         "networks of the other benchmarks than Fashion-MNIST are ours; a client that never took part has the "
-        "global model; "
-        "in the paper 16 of 100 clients lose on Fashion-MNIST"
+        "global model; in the paper 16 of 100 clients lose on Fashion-MNIST"
     )
     claims = map_claims.who_gains([f"{data} {net}" for data, net in benchmarks])
     return Item(
@@ -147,8 +144,7 @@ def _figure_11() -> Item:
     mean = Average(map_claims.MEAN, COLUMNS[:6], {})
     note = (
         "sets not printed: one change at a time around alpha = 0.5, lam = 0.1, mu = 0.9; lam and mu act on "
-        "the private model "
-        "alone and may not move aggregation"
+        "the private model alone and may not move aggregation"
     )
     return Item(
         "map",
@@ -177,10 +173,8 @@ def _figure_12() -> Item:
                 cells.append(Cell(row, f"Q={share} E={epochs:g}", run, {}))
     note = (
         "Q and E are the authors' configurations'; a class is observed from two samples on; min_steps is 1 "
-        "and nothing is "
-        "clipped, where the released loops take max(int(E · batches), 5) steps and clip at 100; Scaffold "
-        "weights clients "
-        "uniformly, the others by samples"
+        "and nothing is clipped, where the released loops take max(int(E · batches), 5) steps and clip at "
+        "100; Scaffold weights clients uniformly, the others by samples"
     )
     return Item(
         "map",

@@ -84,8 +84,7 @@ def _table_3() -> Item:
     )
     note = (
         "FedAvg's accuracy is its mean over all parties and the last ten rounds, its rounds are all there "
-        "are; a party is "
-        "drawn once in ten rounds, which is the margin"
+        "are; a party is drawn once in ten rounds, which is the margin"
     )
     return Item(
         "mpfedcon",
@@ -157,8 +156,7 @@ def _table_4() -> Item:
             cells.append(Cell(row, f"size is the {meaning}", run, printed, target=False))
     note = (
         "the paper states neither data set nor model, and its accuracies under noise look like those of Zhu "
-        "et al. (2019): no "
-        "target of this training; whether noise defends is in the study's tables"
+        "et al. (2019): no target of this training; whether noise defends is in the study's tables"
     )
     return Item(
         "mpfedcon",

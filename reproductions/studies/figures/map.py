@@ -20,8 +20,7 @@ def features_2d(study: Study) -> Painted:
     rows = [[f"{count} classes, {word}" for count in COUNTS] for word in ("ReLU", "no ReLU")]
     caption = (
         "Test images of the observed classes by their features of two dimensions; lines: the classes' "
-        "proxies, ten times "
-        "as long; hollow: proxies of classes that the network never saw."
+        "proxies, ten times as long; hollow: proxies of classes that the network never saw."
     )
     table = values_table(study, ["accuracy", "proxy norm", "within-class spread", "between classes"])
     figure = DrawnFigure(planes(study, rows, range(10)), caption)
@@ -97,8 +96,7 @@ def proxy_statistics(study: Study) -> Painted:
     numbers = {"observed": 0, "missing": 1, "O-O": 2, "O-M": 3, "M-M": 4}
     caption = (
         "Proxies of observed (O) and missing (M) classes by epoch: mean norm, norm of an epoch's summed "
-        "gradient, mean Euclidean "
-        "distances within and between the groups. Epoch 0 is the initial network."
+        "gradient, mean Euclidean distances within and between the groups. Epoch 0 is the initial network."
     )
     angle = DrawnFigure(
         lines(angles, "Epoch", looks=numbers), "The same pairs by log(1 − cos) of the angle.", "natural"
@@ -151,8 +149,7 @@ def targeted_classes(study: Study) -> Painted:
     curves = {name: study.curve(panel, name, "accuracy") for name in ("M1", "M2", "M2 among n")}
     caption = (
         "Accuracy on the test images of the first n classes: M1 was trained on these n classes, M2 on all; "
-        "M2 predicts among all "
-        "classes, or among the n alone."
+        "M2 predicts among all classes, or among the n alone."
     )
     checks = []
     for name in ("M2", "M2 among n"):

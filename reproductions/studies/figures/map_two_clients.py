@@ -23,15 +23,12 @@ def two_client_demo(study: Study) -> Painted:
     rows = [[f"{method}, {model}" for model in models] for method in methods]
     places = (
         f"Round {shown}, the first client (classes 0 to 4): features of its own test images, and all proxies "
-        f"ten times as "
-        "long, hollow where the client misses the class; of the downloaded model, after personalization, and "
-        "of the "
-        "aggregated model."
+        "ten times as long, hollow where the client misses the class; of the downloaded model, after "
+        "personalization, and of the aggregated model."
     )
     rounds = (
         "Accuracy of each client's model on its own test images. Solid: within a round, from the downloaded "
-        "to the "
-        "personalized model; dotted: between rounds, from there to the next download."
+        "to the personalized model; dotted: between rounds, from there to the next download."
     )
     figures = [DrawnFigure(planes(study, rows, range(10)), places), DrawnFigure(_saw(study, methods), rounds)]
     return Painted(

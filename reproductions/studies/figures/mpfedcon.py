@@ -25,8 +25,7 @@ def solo_drift(study: Study) -> Painted:
     }
     told = (
         "Mean accuracy of a round's participants on their own test images: trained alone, the aggregated "
-        "model of FedAvg,"
-        " and that model after their own training. One panel a number of local epochs E."
+        "model of FedAvg, and that model after their own training. One panel a number of local epochs E."
     )
     apart = (
         "Squared distance of a participant's SOLO model to FedAvg's, per parameter, mean over participants: "
@@ -54,8 +53,7 @@ def features_tsne(study: Study) -> Painted:
     panels = study.panels()
     caption = (
         "Representations z of all parties' test images, embedded by t-SNE; colours are classes. Distances "
-        "between "
-        "clusters of such a picture mean little: the table has those of z itself."
+        "between clusters of such a picture mean little: the table has those of z itself."
     )
     table = values_table(study, ["intra-class distance", "inter-class distance", "intra / inter", "accuracy"])
     return Painted(
