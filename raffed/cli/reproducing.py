@@ -244,9 +244,7 @@ def _list(out: Path, own: str | None, asked: str | None) -> None:
         item_of(asked, own)  # says what there is
     rows = []
     for key, item in chosen.items():
-        missing = item.missing()
-        shown = ", ".join(missing[:4]) + (f", and {len(missing) - 4} more" if len(missing) > 4 else "")
         cells = "study" if item.study and not item.cells else str(len(item.cells))
-        rows.append((key, item.title, cells, state(item, out), shown))
-    show(("item", "what", "cells", "state", "missing for the whole of it"), rows, right="cells")
+        rows.append((key, item.title, cells, state(item, out)))
+    show(("item", "what", "cells", "state"), rows, right="cells")
     tell("raffed reproduce PAPER/ITEM runs the cells that can be run here; --plan lists them first.")

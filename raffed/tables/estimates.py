@@ -169,20 +169,12 @@ def _probed(config: RunConfig) -> Speed | str:
     runtime = Runtime(
         execution="serial", gpu_fraction=config.runtime.gpu_fraction, threads=config.runtime.threads
     )
-    federation = Federation(rounds=stages_of(config.data.split))
     # Without planned faults, because a probe whose only client drops out measures nothing
-    small = replace(
-        config,
-        method="fedavg",
-        args={},
-        local=local,
-        faults=Faults(),
-        runtime=runtime,
-        federation=federation,
-    )
+    small = replace(config, method="fedavg", args={}, local=local, faults=Faults(), runtime=runtime)
     try:
+        small = replace(small, federation=Federation(rounds=stages_of(config.data)))
         one = 1 / prepare_run(small).partition.num_clients  # a round
-        rows = run(replace(small, federation=replace(federation, participation=one))).to_pandas()
+        rows = run(small.changed({"federation.participation": one})).to_pandas()
     except UsageError as error:
         return " ".join(str(error).split())
     timed = rows[rows["seconds"].notna()]

@@ -11,7 +11,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
-from raffed.config.run import RunConfig
 from raffed.config.validation import Json
 from raffed.errors import RunFolderError
 from raffed.methods.authors import is_authors
@@ -25,11 +24,6 @@ from raffed.tables.planner import DIVERGED, ITEM_FILE, Planned, PlannedRun, Plan
 from raffed.tables.searched import search_record
 
 # The files that describe a table of one's own, in item.json, and whether they have changed.
-
-
-def item_folder(item: Item, scale: str, out: Path) -> Path:
-    """Return the folder of an item's tables and report."""
-    return out / item.paper / item.name / scale
 
 
 def source_record(item: Item, folder: Path) -> Noted:
@@ -57,7 +51,7 @@ def check_source(item: Item, scale: str, out: Path) -> None:
     """
     if item.source is None:
         return
-    folder = item_folder(item, scale, out)
+    folder = item.folder(scale, out)
     names = [str(one["file"]) for one in _changes(_files(folder) or item.source.files, item.source)]
     if names:
         raise RunFolderError(
@@ -74,12 +68,9 @@ def check_code_of(jobs: Sequence[Planned]) -> None:
         RunFolderError: A run was made with other code than there is now. The message names the file.
     """
     for job in jobs:
-        if isinstance(job, PlannedRun) and job.done and _has_code(job.config):
+        own = isinstance(job, PlannedRun) and (references_in(job.config) or is_authors(job.config.method))
+        if isinstance(job, PlannedRun) and own and job.done:
             check_code(job.folder, read_run(job.folder), job.config, accept=False)
-
-
-def _has_code(config: RunConfig) -> bool:
-    return bool(references_in(config)) or is_authors(config.method)
 
 
 def _known(folder: Path) -> dict[str, Json]:
@@ -111,7 +102,7 @@ def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) ->
 
     analysis/reproduction/verdicts.py makes tables from it, and analysis/studies.py figures.
     """
-    folder = item_folder(item, scale, out)
+    folder = item.folder(scale, out)
     found = [job for job in planned if isinstance(job, PlannedRun)]
     studies = [job for job in planned if isinstance(job, PlannedStudy)]
     make_folder(folder)
@@ -182,17 +173,12 @@ def _cells(kept: Mapping[Place, Cell], runs: Folders) -> list[Noted]:
 def _left_out(found: Iterable[PlannedRun], studies: Iterable[PlannedStudy]) -> list[str]:
     """Return what was not done, and why. A trial that diverged is an outcome like another."""
     lost = [job for job in found if job.left_out and not (job.trial and job.left_out.startswith(DIVERGED))]
-    runs = {f"{', '.join(c.place)}: {_why(job)}" for job in lost for c in job.cells}
+    # With the seed of a run that diverged, so that tables can count such runs
+    why = {job.folder: job.left_out.replace(DIVERGED, f"{DIVERGED}: seed {job.seed}", 1) for job in lost}
+    runs = {f"{', '.join(cell.place)}: {why[job.folder]}" for job in lost for cell in job.cells}
     return sorted(runs) + [
         f"study of seed {job.seed}: {job.left_out}" for job in studies if job.left_out and not job.done
     ]
-
-
-def _why(job: PlannedRun) -> str:
-    """Return why a run was not done. With its seed if it diverged, so that tables can count such runs."""
-    if not job.left_out.startswith(DIVERGED):
-        return job.left_out
-    return f"{DIVERGED}: seed {job.seed}: {job.left_out.removeprefix(f'{DIVERGED}: ')}"
 
 
 def _claims(
@@ -217,10 +203,6 @@ def _claims(
 
 def _unit(item: Item, cells: Iterable[Cell]) -> str:
     """Return what the numbers are, each with its name if cells have measures of their own."""
-    names = list(dict.fromkeys([item.measure, *(cell.measure or item.measure for cell in cells)]))
-    said = [MEASURES.get(name, name) for name in names]
-    return (
-        said[0]
-        if len(said) == 1
-        else "; ".join(f"{name}: {text}" for name, text in zip(names, said, strict=True))
-    )
+    names = dict.fromkeys([item.measure, *(cell.measure or item.measure for cell in cells)])
+    texts = {name: MEASURES.get(name, name) for name in names}
+    return texts[item.measure] if len(texts) == 1 else "; ".join(f"{n}: {text}" for n, text in texts.items())

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from raffed.config.federation import Federation
 from raffed.config.run import RunConfig
-from raffed.config.sections import Model
-from raffed.data.catalogue import ALIASES, DATASETS
-from raffed.errors import UsageError
-from raffed.methods import METHODS
+from raffed.config.sections import Data, Model
 from raffed.methods.authors import is_authors
-from raffed.methods.own import GROUP
-from raffed.models import MODELS
-from raffed.models.catalogue import is_own as is_own_model
 from raffed.own.located import Sources
-from raffed.own.names import reference_of
 from raffed.tables.search import RowSearch
-from raffed.tables.studies import studies
 
 # The scales at which a table is reproduced: full, proxy or smoke.
 
 
 SCALES = {
     "smoke": "digits and a small MLP, 2 rounds: does every cell run",
-    "proxy": (
-        "the paper's methods and splits with less data, smaller networks and fewer rounds: are signs and "
-        "orders the paper's"
-    ),
+    "proxy": "less data, smaller networks, fewer rounds than the paper's: are signs and orders the paper's",
     "full": "the paper's own settings: are the numbers the paper's",
 }
 
@@ -38,17 +27,6 @@ STUDY_SCALES = {  # the scales of an item that is a study
     "proxy": "less data, smaller networks or fewer epochs than the paper's: are signs and orders the paper's",
     "full": "the paper's own settings, where it gives them",
 }
-
-
-@functools.cache
-def known_split(text: str) -> bool:
-    from raffed.data.splits import parse_split  # late, because it loads NumPy
-
-    try:
-        parse_split(text)
-    except UsageError:
-        return False
-    return True
 
 
 def smoke(config: RunConfig) -> RunConfig:
@@ -98,11 +76,11 @@ def shortened(federation: Federation, rounds: int, eval_every: int | None = None
     return replace(federation, rounds=rounds, survey=min(federation.survey, rounds), eval_every=every)
 
 
-def stages_of(split: str) -> int:
-    """Return the number of stages M of a split; 1 without stages."""
+def stages_of(data: Data) -> int:
+    """Return the number of stages M of the split; 1 without stages."""
     from raffed.data.splits import parse_split  # late, because it loads NumPy
 
-    return parse_split(split).stage_count if known_split(split) else 1
+    return parse_split(data.split, data.split_args).stage_count
 
 
 # What is known of a table that other people printed.
@@ -161,53 +139,20 @@ MEASURES = {  # what analysis/reproduction/verdicts.py can compute from runs; a 
     "accuracy_last": "global model on the test set after the last round, %",
     "accuracy_best": "global model on the test set at its best round, %",
     "accuracy_mean10": "global model on the test set, mean over the last ten evaluated rounds, %",
-    "accuracy_clean_mean10": (
-        "global model on the test images that its server has not seen, mean over the last ten evaluated "
-        "rounds, %"
-    ),
+    "accuracy_clean_mean10": "global model, test images unseen by its server, mean of the last ten rounds, %",
     "accuracy_mean25": "global model on the test set, mean over the last 25 evaluated rounds, %",
-    "accuracy_mean_fifth": (
-        "global model on the test set, mean over the last fifth of the evaluated rounds, %"
-    ),
-    "accuracy_mean": (
-        "global model on the test set, mean over all evaluated rounds: the higher, the sooner, %"
-    ),
-    "balanced_last": (
-        "global model after the last round, mean over classes of the accuracy on each class of the test set, "
-        "%"
-    ),
-    "balanced_best": (
-        "global model at its best round, mean over classes of the accuracy on each class of the test set, %"
-    ),
-    "personal_last": (
-        "personal models on their local tests after the last round, mean over its participants, %"
-    ),
-    "personal_mean10": (
-        "personal models on their local tests, mean over participants and the last ten evaluated rounds, %"
-    ),
-    "between_last": (
-        "all clients' models between rounds, after the last one, on their local tests, mean over all "
-        "clients, %"
-    ),
-    "between_mean10": (
-        "all clients' models between rounds on their local tests, mean over all clients and the last ten "
-        "rounds, %"
-    ),
-    "losing_last": (
-        "clients whose model between rounds, after the last one, is below the baseline's, of all on the same "
-        "split, %"
-    ),
-    "gaining_last": (
-        "clients whose model between rounds, after the last one, is above the baseline's, of all on that "
-        "split, %"
-    ),
-    "personal_best": (
-        "personal models on their local tests at their best round, mean over its participants, %"
-    ),
-    "between_best": (
-        "all clients' models between rounds on their local tests, mean over all clients, best surveyed "
-        "round, %"
-    ),
+    "accuracy_mean_fifth": "global model on the test set, mean over the last fifth of evaluated rounds, %",
+    "accuracy_mean": "global model on the test set, mean over evaluated rounds: the higher, the sooner, %",
+    "balanced_last": "global model on the test set after the last round, mean of the classes' accuracies, %",
+    "balanced_best": "global model on the test set at its best round, mean of the classes' accuracies, %",
+    "personal_last": "personal models on their local tests after the last round, mean over participants, %",
+    "personal_mean10": "personal models on their local tests, mean over participants and ten rounds, %",
+    "between_last": "all clients' models between rounds on their local tests, after the last one, mean, %",
+    "between_mean10": "all clients' models between rounds on their local tests, mean over ten last rounds, %",
+    "losing_last": "clients whose model after the last round is below the baseline's on the same split, %",
+    "gaining_last": "clients whose model after the last round is above the baseline's on the same split, %",
+    "personal_best": "personal models on their local tests at their best round, mean over participants, %",
+    "between_best": "all clients' models between rounds on their local tests, mean, best surveyed round, %",
     **{
         f"{name}_weighted_{when}": f"{whose}: correct answers of all test samples together, {which}, %"
         for name, whose in _WHOSE.items()
@@ -215,42 +160,19 @@ MEASURES = {  # what analysis/reproduction/verdicts.py can compute from runs; a 
     },
     "training_last": "global model on the training samples of all clients together, last round, %",
     "training_best": "global model on the training samples of all clients together, best round, %",
-    "a_loc": (
-        "clients' own models after local training on the tests of all their stages, mean over all clients, "
-        "last score, %"
-    ),
-    "a_glo": (
-        "the global model on the tests of all a client's stages, mean over all clients and the last visits, %"
-    ),
-    "a_sel": (
-        "the model just trained in the last stage on the tests of all stages, mean over participants and "
-        "last visits, %"
-    ),
-    "a_sel_global": (
-        "the global model after the last stage on the tests of all stages, mean over all clients and last "
-        "visits, %"
-    ),
-    "a_sel_drop": (
-        "fall of A_sel from the first to the last stage, mean over participants and last visits, points"
-    ),
+    "a_loc": "clients' own models after training on the tests of all their stages, mean, last score, %",
+    "a_glo": "the global model on the tests of all a client's stages, mean over clients and last visits, %",
+    "a_sel": "model trained in the last stage on tests of all stages, mean over participants, last visits, %",
+    "a_sel_global": "global model after the last stage on tests of all stages, mean over last visits, %",
+    "a_sel_drop": "fall of A_sel from the first to the last stage, mean over participants, points",
     "floats_up": "numbers a client sends per round, millions",
     "seconds_round": "time of a round, median over rounds, seconds",
-    "eigenvalue_variance": (
-        "variance of the top 50 eigenvalues of the global model's features, batches of the test set (R1)"
-    ),
-    "eigenvalue_variance_class": (
-        "variance of the top 50 eigenvalues in batches of one class, mean over classes (R2)"
-    ),
-    "eigenvalue_variance_client": (
-        "variance of the top 50 eigenvalues of the clients' models on their training data (R3)"
-    ),
-    "eigenvalue_variance_raw": (
-        "variance of the top 50 eigenvalues of features that are not standardised (R4)"
-    ),
+    "eigenvalue_variance": "variance of the top 50 eigenvalues of the global model's test features (R1)",
+    "eigenvalue_variance_class": "variance of the top 50 eigenvalues in batches of one class, mean (R2)",
+    "eigenvalue_variance_client": "variance of the top 50 eigenvalues of clients' models, training data (R3)",
+    "eigenvalue_variance_raw": "variance of the top 50 eigenvalues of features not standardised (R4)",
     "rounds_to_baseline": "first round whose test accuracy reaches the baseline's best",
-    "personal_rounds_to_baseline": (
-        "first round whose mean accuracy over all clients reaches the baseline's over its last ten"
-    ),
+    "personal_rounds_to_baseline": "first round whose mean over all clients is the baseline's at its end",
 }
 
 
@@ -381,6 +303,10 @@ class Item:
     def key(self) -> str:
         return f"{self.paper}/{self.name}"
 
+    def folder(self, scale: str, out: Path) -> Path:
+        """Return the folder of its tables and report."""
+        return out / self.paper / self.name / scale
+
     def seeds(self, scale: str) -> int:
         """Return how many runs a cell has at a scale, if nobody asks for another number."""
         return SEEDS[scale] if self.search is None or scale == "smoke" else self.search.seeds
@@ -390,19 +316,6 @@ class Item:
         if self.search is not None and scale == "full":
             return "every row tuned in the same way, then repeated with fresh seeds"
         return (STUDY_SCALES if self.study and not self.cells else SCALES)[scale]
-
-    def missing(self, scale: str = "full") -> tuple[str, ...]:
-        """Return the names that this item needs at a scale and no registry has, each once, in order."""
-        found = [f"study {self.study}"] if self.study and self.study not in studies() else []
-        if self.measure not in MEASURES and (self.cells or not self.study):
-            found.append(f"measure {self.measure}")
-        found += [
-            f"measure {cell.measure}" for cell in self.cells if cell.measure and cell.measure not in MEASURES
-        ]
-        for cell in self.cells:
-            config = self.at(cell, scale)
-            found += lacking(config) if config is not None else []
-        return tuple(dict.fromkeys(found))
 
     def at(self, cell: Cell, scale: str, seed: int = 0) -> RunConfig | None:
         """Return the run of a cell at a scale; None if the scale leaves it out."""
@@ -420,39 +333,3 @@ class Item:
         there = {cell.column for cell in self.cells if self.at(cell, scale) is not None}
         parts = [(one, tuple(column for column in one.of if column in there)) for one in self.averages]
         return [(one, of) for one, of in parts if of]
-
-
-def lacking(config: RunConfig) -> list[str]:
-    """Return the names in a configuration that no registry has and that do not refer to code or data of one's
-    own.
-
-    Examples are `method flda`, `model wrn28`, `data set cinic10` and `split stages:…`.
-    """
-    known = config.method in METHODS
-    authors = is_authors(config.method)
-    own = authors or reference_of(config.method, GROUP, METHODS) is not None
-    found = [] if known or own else [f"method {config.method}"]
-    found += [
-        f"argument {name} of {config.method}"
-        for name in config.args
-        if known and name not in _keywords(config.method)
-    ]
-    data = config.data.dataset
-    if ALIASES.get(data, data) not in DATASETS and not _is_own_data(data):
-        found.append(f"data set {data}")
-    if config.model.name not in MODELS and not authors and not is_own_model(config.model.name):
-        found.append(f"model {config.model.name}")
-    return (
-        found if known_split(config.data.split) else [*found, f"split {config.data.split.partition(':')[0]}"]
-    )
-
-
-def _is_own_data(text: str) -> bool:
-    from raffed.data.own_data import is_own  # late, because it loads NumPy
-
-    return is_own(text)
-
-
-@functools.cache
-def _keywords(method: str) -> set[str]:
-    return {one.name for one in METHODS[method].described().arguments}

@@ -23,7 +23,7 @@ from raffed.errors import FolderInUseError, NumericsError, RunFolderError, Usage
 from raffed.methods.authors import is_authors
 from raffed.results.runfile import RUN_FILE, folder_name, read_object, read_run
 from raffed.tables.catalogue import chosen
-from raffed.tables.items import MEASURES, Cell, Claim, Item, lacking
+from raffed.tables.items import Cell, Claim, Item
 from raffed.tables.search import Setting, read_outcome
 from raffed.tables.studies import STUDY_FILE, studies
 
@@ -174,12 +174,9 @@ def planned_runs(
                 continue
             config = config if runtime is None else replace(config, runtime=runtime)
             folder = run_folder(config, below, there)
-            measure = cell.measure or item.measure
-            missing = lacking(config) + ([] if measure in MEASURES else [f"measure {measure}"])
-            reason = f"missing: {', '.join(missing)}" if missing else ""
             before = found.get(folder)
             cells = (*before.cells, cell) if before else (cell,)
-            found[folder] = PlannedRun(cells=cells, seed=seed, config=config, folder=folder, left_out=reason)
+            found[folder] = PlannedRun(cells=cells, seed=seed, config=config, folder=folder)
     return list(found.values())
 
 
@@ -239,10 +236,9 @@ def planned_studies(
     ]
     if all(job.done for job in found):
         return found
-    info = studies().get(item.study)
-    reason = f"missing: study {item.study}" if info is None else _unreadable(info.data.get(scale, ()), root)
-    seconds = 0.0 if info is None else info.seconds[scale]
-    return [job if job.done else replace(job, seconds=seconds, left_out=reason) for job in found]
+    info = studies()[item.study]
+    reason = _unreadable(info.data.get(scale, ()), root)
+    return [job if job.done else replace(job, seconds=info.seconds[scale], left_out=reason) for job in found]
 
 
 def _unreadable(names: Iterable[str], root: str | None) -> str:
@@ -373,7 +369,7 @@ def progress(item: Item, scale: str, out: Path) -> tuple[int, int]:
 
 def _with_results(item: Item, scale: str, out: Path) -> tuple[int, int]:
     """Return (cells with a result, cells) of a table whose rows are tuned, as its item.json has them."""
-    folder = out / item.paper / item.name / scale
+    folder = item.folder(scale, out)
     if not (folder / ITEM_FILE).exists():
         return 0, len(item.cells)
     cells = read_object(folder, ITEM_FILE).get("cells")

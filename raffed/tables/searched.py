@@ -19,7 +19,7 @@ from raffed.config.sections import Runtime
 from raffed.errors import UsageError
 from raffed.results.runfile import Noted, read_object
 from raffed.tables.catalogue import chosen
-from raffed.tables.items import Cell, Item, lacking
+from raffed.tables.items import Cell, Item
 from raffed.tables.planner import DIVERGED, ITEM_FILE, PlannedRun, run_name
 from raffed.tables.search import (
     ENDED,
@@ -60,7 +60,8 @@ def searched_runs(
     """
     trials: dict[Path, PlannedRun] = {}
     finals: dict[Path, PlannedRun] = {}
-    search, below, known = _search(item), out / "runs" / scale, recorded_trials(item, scale, out)
+    assert item.search is not None
+    search, below, known = item.search, out / "runs" / scale, recorded_trials(item, scale, out)
     cells, why = included(item, scale, only, root)
     for cell, config in cells:
         config = config if runtime is None else replace(config, runtime=runtime)
@@ -87,7 +88,8 @@ def included(
     """
     from raffed.runtime.setup_model import read_once
 
-    search = _search(item)
+    assert item.search is not None
+    search = item.search
     cells: list[tuple[Cell, RunConfig]] = []
     why: dict[str, str] = {}
     with read_once():
@@ -103,12 +105,6 @@ def included(
     return cells, {row: reason for row, reason in why.items() if reason}
 
 
-def _search(item: Item) -> RowSearch:
-    if item.search is None:
-        raise ValueError(f"{item.key} has no search")
-    return item.search
-
-
 Known: TypeAlias = dict[str, tuple[str, float]]  # name of a run's folder → state and score of the trial
 
 
@@ -118,7 +114,7 @@ def recorded_trials(item: Item, scale: str, out: Path) -> Known:
     The name of a folder has the run's identity, so that a trial of another protocol is not taken for it.
     """
     found: Known = {}
-    for row in _recorded_rows(out / item.paper / item.name / scale):
+    for row in _recorded_rows(item.folder(scale, out)):
         trials = row.get("trials")
         for one in trials if isinstance(trials, list) else []:
             if one.get("state") in ENDED:
@@ -203,9 +199,8 @@ def _planned(
 ) -> tuple[PlannedRun, Outcome]:
     """Return a run that is planned, and how it ended before. Its run.json is read once."""
     folder = below / run_name(run)
-    outcome, missing = read_outcome(folder), lacking(run)
-    reason = f"missing: {', '.join(missing)}" if missing else ""
-    reason = f"{DIVERGED}: {outcome.error}" if outcome.diverged else reason
+    outcome = read_outcome(folder)
+    reason = f"{DIVERGED}: {outcome.error}" if outcome.diverged else ""
     job = PlannedRun(cells=(cell,), seed=run.seed, config=run, folder=folder, left_out=reason, trial=trial)
     return job, outcome
 
@@ -230,8 +225,7 @@ def search_record(item: Item, scale: str, out: Path, found: Iterable[PlannedRun]
     """
     if item.search is None:
         return {}
-    folder = out / item.paper / item.name / scale
-    search, jobs = item.search, list(found)
+    search, jobs, folder = item.search, list(found), item.folder(scale, out)
     root = next((job.config.data.root for job in jobs if job.config is not None), None)
     places = {(cell.row, cell.column): cell for job in jobs for cell in job.cells}
     known = recorded_trials(item, scale, out)

@@ -120,7 +120,7 @@ def proxy(full: RunConfig) -> RunConfig | None:
     """
     if full.data.dataset != "cifar10":
         return None
-    stages = stages_of(full.data.split)
+    stages = stages_of(full.data)
     phases = {
         name: value / 5
         for name, value in full.args.items()
