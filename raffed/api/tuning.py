@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from raffed.results.sweep_file import Select
-    from raffed.search.trials import Trial
+    from raffed.search.folder import Trial
 
 VALIDATION = 0.2  # share held out for choosing, if none is given
 

@@ -86,8 +86,8 @@ def run_rows(runs: Sequence[Run]) -> list[Row]:
 
 def trial_rows(request: Request) -> list[Row]:
     """Return a row for each trial of a search, or one for each method whose settings Optuna proposes."""
+    from raffed.search.folder import trial_name
     from raffed.search.space import axes_of, budget_of, described, proposed
-    from raffed.search.trials import trial_name
 
     rows: list[Row] = []
     for method in request.methods:

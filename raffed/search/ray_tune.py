@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,13 @@ from typing import Any
 import ray
 from ray import tune
 from ray.tune.error import TuneError
+from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial as TunedTrial
+from ray.tune.schedulers import ASHAScheduler
+from ray.tune.search import Searcher
+from ray.tune.search.sample import Domain
 
+from raffed.config.search_axis import NumberRange
 from raffed.config.sections import Runtime
 from raffed.config.validation import Json
 from raffed.errors import RaffedError, UsageError
@@ -26,22 +31,26 @@ from raffed.runs.run import mark_stopped
 from raffed.runtime.ray.nodes import check_shared, versions_to_send
 from raffed.runtime.run_method import code_of
 from raffed.scratch import scratch_folder
-from raffed.search.folder import SweepFolder
-from raffed.search.ledger import Halving, Ledger, known_trials, optuna_search, shown
+from raffed.search.folder import SweepFolder, SweepWatcher, Trial, choose, cost, read_trial, trial_name
 from raffed.search.request import FAILED, FINISHED, PRUNED, Request
-from raffed.search.space import axes_of, budget_of, described, proposed
+from raffed.search.space import Axes, Axis, axes_of, budget_of, described, is_drawn, proposed
 from raffed.search.trainable import (
+    REDUCTION,
+    ROUND,
     SCORE,
     SEED,
     TRIAL,
+    Ledger,
     Listener,
     Progress,
     Report,
     TrialTask,
     federation,
+    first_rung,
+    known_trials,
     make_room,
+    shown,
 )
-from raffed.search.trials import SweepWatcher, Trial, choose, cost, read_trial, trial_name
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +91,96 @@ class Search:
             self.accept_changed_code,
             sent=versions_to_send(),
         )
+
+
+class Halving(ASHAScheduler):
+    """ASHA (asynchronous successive halving, Li et al. 2020). `ended` holds Tune's names of the trials that
+    it ended.
+
+    A trial that has done its last round always comes to its end, because stopping it would save nothing. It
+    then writes its results.
+    """
+
+    def __init__(self, rounds: int) -> None:
+        super().__init__(ROUND, SCORE, "max", rounds + 1, first_rung(rounds), REDUCTION)
+        self._rounds = rounds
+        self.ended: set[str] = set()
+
+    def set_search_properties(self, metric: str | None, mode: str | None, **spec: Json) -> bool:
+        """Ignore what Tune says is maximised, because it is known."""
+        return True
+
+    def on_trial_result(
+        self, tune_controller: TuneController, trial: TunedTrial, result: dict[str, float]
+    ) -> str:
+        """Return whether a trial goes on."""
+        decision: str = super().on_trial_result(tune_controller, trial, result)
+        if decision != self.STOP or result[ROUND] >= self._rounds:
+            return self.CONTINUE
+        self.ended.add(trial.trial_id)
+        return decision
+
+
+def domain_of(axis: Axis) -> Domain:
+    """Return the range that an axis spans.
+
+    A list of values spans a range that is log-uniform if all are positive floats and spread by a factor of 10
+    or more. It is uniform for other floats. Every other list is a choice among its values.
+    """
+    if isinstance(axis, NumberRange):
+        return _range(axis.low, axis.high, axis.log, axis.whole)
+    if not is_drawn(axis):
+        chosen: Domain = tune.choice(axis)
+        return chosen
+    numbers = [value for value in axis if isinstance(value, float)]
+    low, high = min(numbers), max(numbers)
+    return _range(low, high, low > 0 and math.log10(high / low) >= 1 - 1e-9, whole=False)
+
+
+def _range(low: float, high: float, log: bool, whole: bool) -> Domain:
+    if whole:
+        draw, end = (tune.lograndint if log else tune.randint), int(high) + 1
+        among: Domain = draw(int(low), end)
+    else:
+        among = tune.loguniform(low, high) if log else tune.uniform(low, high)
+    return among
+
+
+def optuna_search(axes: Axes, seed: int, before: Sequence[Trial]) -> Searcher:
+    """Return Optuna's search over the ranges of `axes`, which knows the trials before.
+
+    It proposes the settings of interrupted and failed trials first. What has ended is added to its study, so
+    that its model of the scores learns from it. Its random numbers depend on how many trials have ended,
+    because a search that is resumed would otherwise draw the settings of its first trials again.
+
+    Raises:
+        UsageError: A trial has settings outside of the ranges.
+    """
+    from ray.tune.search.optuna import OptunaSearch
+
+    ended = [trial for trial in before if trial.ended]
+    waiting = [_as_point(trial) for trial in before if not trial.ended]
+    logging.getLogger("optuna").setLevel(logging.WARNING)  # it would print that it made a study
+    try:
+        search = OptunaSearch(
+            OptunaSearch.convert_search_space({TRIAL: {name: domain_of(axes[name]) for name in axes}}),
+            metric=SCORE,
+            mode="max",
+            points_to_evaluate=waiting or None,
+            seed=seed + len(ended),
+        )
+        for trial in ended:
+            last = trial.reports[-1][1] if trial.reports else trial.score
+            told = -1.0 if math.isnan(last) else last
+            search.add_evaluated_point(_as_point(trial), told, error=trial.diverged)
+    except ValueError as error:
+        raise UsageError(f"a trial of the search has settings outside of its ranges ({error})") from error
+    return search
+
+
+def _as_point(trial: Trial) -> dict[str, Json]:
+    """Return the settings of a trial with the names that Tune gives to what is below TRIAL."""
+    return {f"{TRIAL}/{name}": value for name, value in trial.settings.items()}
 
 
 def check_cluster(out: Path, runtime: Runtime, clients: int) -> None:

@@ -26,8 +26,8 @@ from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.sweep_file import FINALS, SEED_AXIS, TRIALS
 from raffed.runs.code_record import check_code
 from raffed.runs.folder import run_config
+from raffed.search.folder import trial_name
 from raffed.search.request import MethodSettings, Request, check_section, within_budget
-from raffed.search.trials import trial_name
 from raffed.tune_spaces import has_space, load_space, points
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import logging
 import math
 import os
 import shutil
-from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,18 +17,29 @@ from ray.tune.experiment import Trial as TunedTrial
 
 from raffed.config.run import RunConfig
 from raffed.config.validation import Json, table_of
-from raffed.errors import RayLostError
+from raffed.errors import RayLostError, RunFolderError
 from raffed.methods.authors import is_authors
 from raffed.own.carried import RunCode
 from raffed.own.gate import check_inside
 from raffed.results.origin import command_line, work_for
 from raffed.results.runfile import RUN_FILE, SWEEP_FILE, read_run
+from raffed.results.sweep_file import ADVICE
 from raffed.runs.events import handed_on
 from raffed.runs.folder_place import A_SWEEP, gone
 from raffed.runtime.ray.nodes import CodeVersions, check_same
 from raffed.runtime.ray.own_ray import Patience, lost
-from raffed.search.request import ACCURACY, PRUNED, RUNNING, Request
-from raffed.search.trials import damage, is_run_of, put_aside, recorded, score, trial_name
+from raffed.search.folder import (
+    SweepFolder,
+    SweepWatcher,
+    Trial,
+    damage,
+    put_aside,
+    read_trial,
+    recorded,
+    score,
+    trial_name,
+)
+from raffed.search.request import ACCURACY, NEVER_RUN, PRUNED, RUNNING, MethodSettings, Request
 
 if TYPE_CHECKING:
     from raffed.runs.events import RoundEvent
@@ -172,7 +183,9 @@ def execute_trial(config: dict[str, Json], task: TrialTask, warned: list[str]) -
         if values := _values(task.request.score, event):
             report(event.round, values)
 
-    check_sweep(folder.parents[2])
+    sweep = folder.parents[2]
+    if not (sweep / SWEEP_FILE).exists():  # this trial would make the folder again
+        raise gone(sweep, A_SWEEP)
     if not (folder / RUN_FILE).exists():
         run(asked, folder, watch=watch)
         return
@@ -180,16 +193,6 @@ def execute_trial(config: dict[str, Json], task: TrialTask, warned: list[str]) -
     for number, values in recorded(folder, upto=done, metric=task.request.score).items():
         report(number, values)  # for a scheduler that counts them
     resume(folder, watch=watch, runtime=asked.runtime, accept_changed_code=task.accept_changed_code)
-
-
-def check_sweep(sweep: Path) -> None:
-    """Refuse to begin a trial of a sweep whose folder is gone, because the trial would make it again.
-
-    Raises:
-        FolderLostError: The folder has no sweep.json.
-    """
-    if not (sweep / SWEEP_FILE).exists():
-        raise gone(sweep, A_SWEEP)
 
 
 def _values(score: str, event: RoundEvent) -> dict[tuple[str, str], float | None]:
@@ -217,8 +220,147 @@ def make_room(folder: Path, asked: RunConfig, final: bool) -> None:
     check_inside(folder.parent, folder)
     if why := damage(folder):
         put_aside(folder, why)
-    elif (folder / RUN_FILE).exists() and not is_run_of(folder, asked):
+    elif (folder / RUN_FILE).exists() and run_config(folder).identity() != asked.identity():
         if final and not folder.is_symlink() and run_config(folder).seed == asked.seed:
             shutil.rmtree(folder)
         else:
             put_aside(folder, f"{folder}: holds another run")
+
+
+# The records of a method's trials: their states when a search begins, and what happens to them during it.
+
+
+REDUCTION = 3  # at a rung, one in so many trials goes on
+Reports = Mapping[int, float]  # round → score, in the order of rounds
+
+
+def first_rung(rounds: int) -> int:
+    """Return the round after which ASHA ends trials for the first time."""
+    return max(1, rounds // 9)
+
+
+def at_rungs(reports: Reports, rounds: int) -> Reports:
+    """Return the reports that decide rungs, and the last one.
+
+    A rung is decided by the first report at or after its round.
+    """
+    if not reports:
+        return {}
+    milestones = [first_rung(rounds) * REDUCTION**power for power in range(rounds.bit_length())]
+    decided = {
+        min((number for number in reports if number >= milestone), default=0) for milestone in milestones
+    }
+    return {number: value for number, value in reports.items() if number in decided | {max(reports)}}
+
+
+def known_trials(
+    folder: SweepFolder, method: str, proposed: Sequence[MethodSettings] | None, axes: Sequence[str]
+) -> list[Trial]:
+    """Return the trials of a method by their records and their runs, in the order of their numbers.
+
+    Damaged runs are moved aside, and their trials count as never run.
+
+    Args:
+        folder: The sweep's folder.
+        method: The method.
+        proposed: The settings of a grid; None if Optuna proposes, because its proposals are only in the
+            records.
+        axes: What is searched. Every setting that Optuna proposed has all of these axes.
+    """
+    recorded = folder.trials(method)
+    if proposed is None:
+        trials = [_in_order(folder, method, trial, axes) for trial in recorded]
+    else:
+        known, trials = {trial.name: trial for trial in recorded}, []
+        for number, settings in enumerate(proposed):
+            name = trial_name(settings)
+            trial = known.get(name, Trial(name, settings, NEVER_RUN))
+            trials.append(replace(trial, number=number, settings=settings))
+    return [_as_it_stands(folder, method, trial) for trial in trials]
+
+
+def _in_order(folder: SweepFolder, method: str, trial: Trial, axes: Sequence[str]) -> Trial:
+    """Return a trial with its settings in the order of the axes.
+
+    Its name and its folder follow that order, which a JSON file does not keep.
+    """
+    if set(trial.settings) == set(axes):
+        ordered = replace(trial, settings={axis: trial.settings[axis] for axis in axes})
+        if trial_name(ordered.settings) == trial.name:
+            return ordered
+    place = f"methods.{method}.trials, number {trial.number}"
+    raise RunFolderError(
+        f"{folder.path / SWEEP_FILE}: {place}: this is not a setting of this search; {ADVICE}"
+    )
+
+
+def _as_it_stands(folder: SweepFolder, method: str, known: Trial) -> Trial:
+    request, where = folder.request, folder.trial(method, known.settings)
+    make_room(where, request.config(method, known.settings), final=False)
+    trial = read_trial(request, where, known)
+    return trial if trial.ended else replace(trial, reports=())  # it reports again when it is resumed
+
+
+class Ledger:
+    """Receives what happens to the trials of a method, records it in sweep.json, and passes it on to the
+    watchers.
+
+    With ASHA it also records what trials report, which the report of a sweep draws.
+    """
+
+    def __init__(self, folder: SweepFolder, method: str, watch: SweepWatcher) -> None:
+        self._folder, self._method, self._watch = folder, method, watch
+        self._rounds = folder.request.base.federation.rounds
+        self._begun: dict[str, Trial] = {}  # Tune's name of a trial → the trial, for those of this process
+        self._reports: dict[str, dict[int, float]] = {}
+
+    def heard(self, state: str, tuned: TunedTrial, report: Report) -> None:
+        """Handle an event: "running" (also with every report), "pruned", "done" or "failed".
+
+        `tuned` is Tune's trial.
+        """
+        name = tuned.trial_id
+        if name not in self._begun:
+            self._put_down(name, self._new(table_of(tuned.config[TRIAL])))
+        trial = self._begun[name]
+        if trial.state != RUNNING:
+            return  # it ended already: Tune reports once more on a trial that it had to end
+        if ROUND in report:
+            self._reports.setdefault(name, {})[int(report[ROUND])] = float(report[SCORE])
+        if state != RUNNING:
+            self._put_down(name, self._ended(name, state))
+        self._watch(self._method, shown(trial.name, trial.settings, state, report), self._rounds)
+
+    def _new(self, settings: MethodSettings) -> Trial:
+        """Return a trial that begins, with the number of the record that waits for it, or else the next."""
+        name, known = trial_name(settings), self._folder.trials(self._method)
+        taken = {trial.number for trial in self._begun.values()}
+        waiting = [
+            trial.number
+            for trial in known
+            if trial.name == name and not trial.ended and trial.number not in taken
+        ]
+        following = max((trial.number + 1 for trial in known), default=0)
+        return Trial(name, settings, RUNNING, number=min(waiting, default=following))
+
+    def _put_down(self, name: str, trial: Trial) -> None:
+        self._begun[name] = trial
+        self._folder.record(self._method, trial)
+
+    def _ended(self, name: str, state: str) -> Trial:
+        trial, reports = replace(self._begun[name], state=state), self._reports.get(name, {})
+        if self._folder.request.scheduler == "asha":
+            trial = replace(trial, reports=tuple(at_rungs(reports, self._rounds).items()))
+        if state == PRUNED:
+            return replace(trial, rounds=max(reports))
+        outcome = read_trial(self._folder.request, self._folder.trial(self._method, trial.settings), trial)
+        return outcome if outcome.ended else replace(outcome, reports=())
+
+
+def shown(name: str, settings: MethodSettings, state: str, report: Report) -> Trial:
+    """Return a trial as it is shown while it runs."""
+    score = float(report.get(SCORE, -1.0))
+    # Tune can only compare numbers, so NaN travels as a negative score
+    score = math.nan if score < 0 else score
+    rounds, seconds = int(report.get(ROUND, 0)), float(report.get("time_total_s", 0.0))
+    return Trial(name, settings, state, rounds, seconds, score, warnings=warnings_in(report))

@@ -142,7 +142,7 @@ def read_outcome(folder: Path) -> Outcome:
 
 def read_score(folder: Path, select: str, last: int) -> float:
     """Return the mean validation accuracy over the last evaluated rounds of a finished trial."""
-    from raffed.search.trials import recorded
+    from raffed.search.folder import recorded
 
     found = [values.get((select, "val")) for _, values in sorted(recorded(folder).items())]
     counted = [value for value in found if value is not None][-last:]

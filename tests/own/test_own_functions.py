@@ -26,8 +26,8 @@ from raffed.own.resolve import load
 from raffed.own.user_code import UserCodeError
 from raffed.results.runfile import read_run
 from raffed.runs.result import RunResult
+from raffed.search.folder import recorded, score
 from raffed.search.request import Request
-from raffed.search.trials import recorded, score
 from raffed.testing import check_split
 from tests.cli.conftest import Cli
 from tests.own.own_code import BASE, federated, write

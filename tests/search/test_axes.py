@@ -15,9 +15,9 @@ from raffed.config.search_axis import NumberRange, number_range
 from raffed.core.method import Method
 from raffed.errors import UsageError
 from raffed.methods.own import method
+from raffed.search.folder import Trial, choose, trial_name
 from raffed.search.request import Request
 from raffed.search.space import axes_of, budget_of, check, check_search, described, proposed
-from raffed.search.trials import Trial, choose, trial_name
 from tests.cli.conftest import Cli, cli
 
 __all__ = ["cli"]

@@ -19,10 +19,9 @@ from raffed.errors import RunFolderError, UsageError
 from raffed.methods import METHODS
 from raffed.results.sweep_file import read_sweep
 from raffed.runs.run import check_space
-from raffed.search.folder import SweepFolder
+from raffed.search.folder import SweepFolder, Trial, choose, cost, score, trial_name
 from raffed.search.request import Request, within_budget
 from raffed.search.space import budget_of, check, check_parts, space_of
-from raffed.search.trials import Trial, choose, cost, score, trial_name
 
 BASE = RunConfig(data=Data(validation=0.2), federation=Federation(rounds=2))
 

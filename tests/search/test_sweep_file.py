@@ -17,9 +17,8 @@ from raffed.errors import RunFolderError
 from raffed.results.runfile import sealed
 from raffed.results.sweep_file import read_sweep
 from raffed.runtime.ray import session
-from raffed.search.folder import SweepFolder, stored_request
+from raffed.search.folder import SweepFolder, Trial, stored_request
 from raffed.search.request import Request
-from raffed.search.trials import Trial
 from tests.cli.conftest import Cli
 from tests.params import one_in
 

@@ -24,20 +24,22 @@ from raffed.results.runfile import RUN_FILE, SWEEP_FILE, read_run, write_json
 from raffed.results.sweep_file import read_sweep
 from raffed.runs.folder import run_config
 from raffed.search import trainable
-from raffed.search.folder import SweepFolder, check_place
-from raffed.search.ledger import Halving, at_rungs, first_rung, known_trials, optuna_search, shown
-from raffed.search.ray_tune import outcome
+from raffed.search.folder import SweepFolder, Trial, check_place, read_trial, trial_name
+from raffed.search.ray_tune import Halving, optuna_search, outcome
 from raffed.search.request import Request
 from raffed.search.space import Axes
 from raffed.search.trainable import (
     Report,
     TrialTask,
+    at_rungs,
     federation,
+    first_rung,
+    known_trials,
     make_room,
+    shown,
     warnings_in,
     with_warnings,
 )
-from raffed.search.trials import Trial, read_trial, trial_name
 from tests.forging import FEWEST
 
 BASE = RunConfig(
