@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Literal, NamedTuple
 
-from raffed import Data, Federation, Local, Model, RunConfig
+from raffed import Claim, Data, Federation, Local, Model, RunConfig
 from raffed.config.validation import Value
-from raffed.tables.items import Cell
+from raffed.tables.items import Cell, Item
+from raffed.tables.search import setting_name
 
-CHECKER = "checker"  # the paper of all these items
+item = partial(Item, "checker")
 GLOBAL, PERSONAL = "aggregation_accuracy", "personalization_accuracy"  # metrics of the csv
 SGD = Local(lr=0.01, momentum=0.9, weight_decay=1e-5, batch_size=64, epochs=10)
 HALVED = {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]}  # (x − 0.5) / 0.5 of three channels
@@ -84,11 +86,7 @@ def run_of(row: TableRow, base: RunConfig, setting: Mapping[str, Value] | None =
 
 
 def cells(
-    row: TableRow,
-    column: str,
-    base: RunConfig,
-    sources: Sequence[Printed],
-    target: bool = True,
+    row: TableRow, column: str, base: RunConfig, sources: Sequence[Printed], target: bool = True
 ) -> list[Cell]:
     """Return the cell of a row in a column, once for each of the row's settings.
 
@@ -111,9 +109,10 @@ def cells(
     return [cell(run_of(row, base, one), setting_name(one)) for one in row.settings]
 
 
-def setting_name(setting: Mapping[str, Value]) -> str:
-    """Return a setting in words, such as `mu=0.1`."""
-    return ", ".join(f"{name}={value}" for name, value in setting.items())
+def ahead(row: str, than: str, column: str, points: float) -> Claim:
+    """Claim that a row is more than some points above another one in a column."""
+    text = f"{row} is more than {points:g} points above {than} in {column}"
+    return Claim(text, ((1.0, row, column), (-1.0, than, column)), minus=points)
 
 
 def mus(values: Iterable[float], name: str = "mu") -> tuple[Mapping[str, Value], ...]:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from raffed import Claim, Data, Federation, Model, RunConfig
 from raffed.config.validation import Value
-from raffed.tables.items import Item, Published, shortened
+from raffed.tables.items import Published, shortened
 
 from . import fedwmsam_fmnist
-from .common import CHECKER, TableRow, cells
+from .common import TableRow, cells, item
 
 if TYPE_CHECKING:
     from torch import nn
@@ -64,8 +64,7 @@ def proxy(full: RunConfig) -> RunConfig:
     return replace(full, federation=shortened(full.federation, PROXY_ROUNDS), model=Model("lenet"))
 
 
-ITEM = Item(
-    CHECKER,
+ITEM = item(
     "fedlesam-1",
     "FedLESAM's issue 1: below FedSAM",
     "accuracy_best",

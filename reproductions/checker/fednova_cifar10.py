@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from raffed import Claim, Data, Local, Model
 from raffed.config.validation import Value
-from raffed.tables.items import Cell, Item, Published
+from raffed.tables.items import Cell, Published
 
-from .common import CHECKER, Printed, TableRow, base, cells
+from .common import Printed, TableRow, base, cells, item
 
 LOCAL = Local(lr=0.02, momentum=0.9, weight_decay=1e-4, batch_size=32, epochs=2)
 PLAIN: Mapping[str, Value] = {"lr": 0.05, "momentum": 0.0}
@@ -38,8 +38,7 @@ def _cells() -> Iterator[Cell]:
             yield from cells(row, column, run, printed)
 
 
-ITEM = Item(
-    CHECKER,
+ITEM = item(
     "fednova-cifar10",
     "Flower's FedNova, CIFAR-10",
     "accuracy_last",

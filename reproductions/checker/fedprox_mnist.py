@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from raffed import Claim, Data, Faults, Local, Model, RunConfig
-from raffed.tables.items import Cell, Item, Published
+from raffed.tables.items import Cell, Published
 
-from .common import CHECKER, Printed, TableRow, base, cells
+from .common import Printed, TableRow, base, cells, item
 from .lr_mnist import SPLIT
 
 NORMALISED = {"mean": [0.1307], "std": [0.3081]}
@@ -40,8 +40,7 @@ def _cells() -> Iterator[Cell]:
 
 
 TOP, PLAIN, DROPPED = "FedProx (μ = 2)", "FedProx (μ = 0)", "FedAvg (stragglers dropped)"
-ITEM = Item(
-    CHECKER,
+ITEM = item(
     "fedprox-mnist",
     "Flower's FedProx with stragglers, MNIST",
     "accuracy_last",

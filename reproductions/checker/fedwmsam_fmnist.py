@@ -10,9 +10,9 @@ import numpy as np
 import raffed
 from raffed import Claim, Data, Federation, Local, Model, RunConfig
 from raffed.config.validation import Value
-from raffed.tables.items import Cell, Item, Published, shortened
+from raffed.tables.items import Cell, Published, shortened
 
-from .common import CHECKER, Printed, TableRow, cells
+from .common import Printed, TableRow, cells, item
 
 CLIENTS, ROUNDS, PROXY_ROUNDS = 100, 500, 100
 COLUMNS: Mapping[str, Mapping[str, Value]] = {
@@ -129,8 +129,7 @@ CLAIMS = (
         for column in COLUMNS
     ),
 )
-ITEM = Item(
-    CHECKER,
+ITEM = item(
     "fedwmsam-fmnist",
     "FedWMSAM's Fashion-MNIST columns",
     "accuracy_best",

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from raffed.config.validation import Value
-from raffed.tables.items import Cell, Item, Published
+from raffed.tables.items import Cell, Published
 
-from .common import CHECKER, Printed, TableRow, cells
+from .common import Printed, TableRow, cells, item
 from .niid_bench import FLBENCH, SPLITS, column_base
 from .niid_cifar10 import AUGMENTED
 
@@ -36,8 +36,7 @@ def _cells() -> Iterator[Cell]:
                 yield from cells(row, f"{name} {column}", run, printed, False)
 
 
-ITEM = Item(
-    CHECKER,
+ITEM = item(
     "flbenchmark",
     "FLBenchmarkUI's FedOpt family and MOON",
     "accuracy_best",

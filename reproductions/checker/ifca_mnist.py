@@ -8,9 +8,9 @@ import numpy as np
 
 from raffed import Claim, Data, Dataset, Federation, Local, Model, RunConfig, Runtime
 from raffed.data.datasets import load_dataset
-from raffed.tables.items import Cell, Item, Published, shortened
+from raffed.tables.items import Cell, Published, shortened
 
-from .common import CHECKER, Printed
+from .common import Printed, item
 
 GROUPS = 4  # turns by 90 degrees, and K
 ROUNDS, LOCAL_ROUNDS, PROXY_ROUNDS = 300, 10, 60
@@ -90,8 +90,7 @@ def proxy(full: RunConfig) -> RunConfig:
 
 
 COLUMN = "1,200 clients"
-ITEM = Item(
-    CHECKER,
+ITEM = item(
     "ifca-mnist",
     "IFCA's rotated MNIST",
     "between_weighted_last",

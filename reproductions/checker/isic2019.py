@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from raffed import Data, Federation, Local, Model, RunConfig
-from raffed.tables.items import Item, Published
+from raffed.tables.items import Published
 
-from .common import CHECKER, Printed, TableRow, cells
+from .common import Printed, TableRow, cells, item
 
 LOSS = "raffed.reproductions.checker.isic_loss:weighted_focal"
 RUN = RunConfig(
@@ -26,8 +26,7 @@ ROWS = (
     TableRow("FedAdagrad", "fedadagrad", {"server_lr": 0.032, "tau": 0.001}, printed="FedAdagrad100"),
 )
 PRINTED = Printed("flamby", "results_benchmark_fed_isic2019", "Fed-ISIC2019 pooled test", "balanced_accuracy")
-ITEM = Item(
-    CHECKER,
+ITEM = item(
     "isic2019",
     "FLamby's Fed-ISIC2019",
     "balanced_last",

@@ -1,7 +1,7 @@
 """The checker: tables that other people printed, run by raffed.
 
-Every table has a file of its own with its data, partition, network, protocol, margin and claims. The rule by
-which numbers are judged is in analysis/metrics/equivalence.py.
+Every table, or family of tables, has a file of its own with its data, partition, network, protocol, margin
+and claims. The rule by which numbers are judged is in analysis/metrics/equivalence.py.
 """
 
 from __future__ import annotations
@@ -10,49 +10,43 @@ from . import (
     fedlesam_1,
     fednova_cifar10,
     fedprox_mnist,
-    fedvls_cifar10,
-    fedvls_mnist,
+    fedvls,
     fedwmsam_fmnist,
     flbenchmark,
     ifca_mnist,
     isic2019,
     lr_mnist,
     moon_cifar10,
+    niid_bench,
     niid_cifar10,
     niid_cifar10_100,
-    niid_fmnist,
-    niid_mnist,
     pfl_cifar10,
+    pfllib,
     pfllib_259,
-    pfllib_cifar100,
     pfllib_cost,
-    pfllib_fmnist,
     tamuna_mnist,
 )
 
-ITEMS = tuple(
-    module.ITEM
-    for module in (
-        fedvls_mnist,
-        niid_fmnist,
-        niid_cifar10,
-        niid_mnist,
-        niid_cifar10_100,
-        pfllib_fmnist,
-        pfllib_cifar100,
-        pfllib_cost,
-        moon_cifar10,
-        fednova_cifar10,
-        fedprox_mnist,
-        tamuna_mnist,
-        lr_mnist,
-        isic2019,
-        flbenchmark,
-        fedvls_cifar10,
-        pfl_cifar10,
-        ifca_mnist,
-        fedwmsam_fmnist,
-        pfllib_259,
-        fedlesam_1,
-    )
+ITEMS = (
+    fedvls.MNIST,
+    niid_bench.FMNIST,
+    niid_cifar10.ITEM,
+    niid_bench.MNIST,
+    niid_cifar10_100.ITEM,
+    pfllib.FMNIST,
+    pfllib.CIFAR100,
+    pfllib_cost.ITEM,
+    moon_cifar10.ITEM,
+    fednova_cifar10.ITEM,
+    fedprox_mnist.ITEM,
+    tamuna_mnist.ITEM,
+    lr_mnist.ITEM,
+    isic2019.ITEM,
+    flbenchmark.ITEM,
+    fedvls.CIFAR10,
+    pfl_cifar10.ITEM,
+    ifca_mnist.ITEM,
+    fedwmsam_fmnist.ITEM,
+    pfllib_259.ITEM,
+    fedlesam_1.ITEM,
 )

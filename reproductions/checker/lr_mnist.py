@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raffed import Data, Local, Model
-from raffed.tables.items import Cell, Item, Published
+from raffed.tables.items import Cell, Published
 
-from .common import CHECKER, Printed, base
+from .common import Printed, base, item
 
 COLUMN = "1,000 clients"
 SPLIT = "power-law:1000:2:2:5:flower:42"
@@ -28,8 +28,7 @@ def _cells() -> Iterator[Cell]:
         yield Cell(row, COLUMN, config, first, witnesses=tuple(others))
 
 
-ITEM = Item(
-    CHECKER,
+ITEM = item(
     "lr-mnist",
     "FLUTE's and FedML's logistic regression, MNIST",
     "accuracy_last",

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from raffed import Claim, Data, Model
-from raffed.tables.items import Cell, Item, Published
+from raffed.tables.items import Cell, Published
 
-from .common import CHECKER, SGD, Printed, TableRow, base, cells
+from .common import SGD, Printed, TableRow, base, cells, item
 
 COLUMN = "Dir 0.5"
 ROWS = (
@@ -26,8 +26,7 @@ def _cells() -> Iterator[Cell]:
         yield from cells(row, COLUMN, run, printed)
 
 
-ITEM = Item(
-    CHECKER,
+ITEM = item(
     "moon-cifar10",
     "Flower's MOON, CIFAR-10",
     "accuracy_last",

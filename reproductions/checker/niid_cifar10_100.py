@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raffed import Claim, Data, Model
-from raffed.tables.items import Cell, Item, Published
+from raffed.tables.items import Cell, Published
 
-from .common import CHECKER, PLAIN_SCAFFOLD, SGD, Printed, TableRow, base, cells
+from .common import PLAIN_SCAFFOLD, SGD, Printed, TableRow, base, cells, item
 from .niid_bench import MAY_DIFFER, NIID_SCAFFOLD, PLAIN_SCAFFOLDS
 from .niid_cifar10 import AUGMENTED, NIID
 
@@ -38,8 +38,7 @@ def _cells() -> Iterator[Cell]:
                 yield from cells(one, column, run, printed)
 
 
-ITEM = Item(
-    CHECKER,
+ITEM = item(
     "niid-cifar10-100",
     "CIFAR-10, 100 clients, 10 a round, three splits",
     "accuracy_best",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from raffed import Data, Federation, Local, Model, RunConfig
-from raffed.tables.items import Cell, Item, Published
+from raffed.tables.items import Cell, Published
 
-from .common import CHECKER
+from .common import item
 
 RUN = RunConfig(
     "fedavg",
@@ -15,15 +15,11 @@ RUN = RunConfig(
     Local(lr=0.1, momentum=0.0, weight_decay=0.0, batch_size=10, epochs=1),
     Federation(1500, 0.05, eval_every=10, weighting="clients"),
 )
-ITEM = Item(
-    CHECKER,
+ITEM = item(
     "pfl-cifar10",
     "pfl-research's Table 1, CIFAR-10",
     "accuracy_last",
-    (
-        Cell("FedAvg", "IID", RUN, {}),
-        Cell("FedAvg (seconds a round)", "IID", RUN, {}, "seconds_round"),
-    ),
+    (Cell("FedAvg", "IID", RUN, {}), Cell("FedAvg (seconds a round)", "IID", RUN, {}, "seconds_round")),
     note="throughput without a target; workload W4 of benchmarks compares its seconds",
     published=Published(
         "pfl-research, configs/baseline.yaml (apple/pfl-research c9d1f32)",

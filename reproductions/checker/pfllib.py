@@ -1,4 +1,4 @@
-"""The rows of PFLlib's leaderboard (Zhang et al., JMLR 2025), and how each of them is scored.
+"""PFLlib's leaderboard (Zhang et al., JMLR 2025): T6, also GPFL's Table 1, and T7.
 
 PFLlib scores most methods after the download and before training, with all clients and by samples.
 """
@@ -6,12 +6,13 @@ PFLlib scores most methods after the download and before training, with all clie
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
-from raffed import Data, Federation, Local, Model, RunConfig
-from raffed.tables.items import Cell
+from raffed import Claim, Data, Federation, Local, Model, RunConfig
+from raffed.tables.items import Cell, Published, shortened
 
-from .common import GLOBAL, PERSONAL, Printed, TableRow, cells
+from .common import GLOBAL, HALVED, PERSONAL, Printed, TableRow, ahead, cells, item
 
 ROUNDS = 2000
 LOCAL = Local(lr=0.005, momentum=0.0, weight_decay=0.0, batch_size=10, epochs=1, drop_last=True)
@@ -79,13 +80,7 @@ def column_base(
     return RunConfig("fedavg", {}, data, Model("cnn_pfllib"), LOCAL, federation)
 
 
-def column_cells(
-    column: str,
-    run: RunConfig,
-    table: str,
-    dataset: str,
-    other: str = "",
-) -> Iterator[Cell]:
+def column_cells(column: str, run: RunConfig, table: str, dataset: str, other: str = "") -> Iterator[Cell]:
     """Return the cells of all rows in a column.
 
     Args:
@@ -104,3 +99,109 @@ def column_cells(
                 continue
             whose = Printed("gpfl", "1", other, PERSONAL)
         yield from cells(row, column, run, [whose])
+
+
+# T6: Fashion-MNIST
+
+FMNIST_COLUMNS = {  # column → split, name in the csv
+    "pathological": ("class-groups:20:2:pfllib:1", "FMNIST pat2"),
+    "Dir 0.1": ("capped-dirichlet:20:0.1:40:pfllib:0:1", "FMNIST Dir0.1"),
+}
+PROXY_ROUNDS = 150
+
+
+def proxy(full: RunConfig) -> RunConfig:
+    """Return the same run with 150 of the 2,000 rounds."""
+    return replace(full, federation=shortened(full.federation, PROXY_ROUNDS))
+
+
+AHEAD = [row.name for row in PERSONALS if row.target]
+FMNIST_CLAIMS = (
+    *(
+        ahead(row, "FedAvg", column, gap)
+        for column, gap in (("pathological", 10.0), ("Dir 0.1", 5.0))
+        for row in AHEAD
+    ),
+    *(
+        Claim.above(f"{row} is above Per-FedAvg in Dir 0.1", row, "Per-FedAvg", "Dir 0.1")
+        for row in AHEAD
+        if row != "Per-FedAvg"
+    ),
+)
+FMNIST = item(
+    "pfllib-fmnist",
+    "PFLlib's leaderboard, Fashion-MNIST",
+    BETWEEN,
+    tuple(
+        cell
+        for column, (split, name) in FMNIST_COLUMNS.items()
+        for cell in column_cells(
+            column, column_base("fashion-mnist", split, "map-authors", {}), "leaderboard", name, name
+        )
+    ),
+    margin=0.16,  # √(mean s²) of the 22 printed deviations is 0.154; half of the largest gain is 9.6
+    note=(
+        f"at proxy scale {PROXY_ROUNDS} rounds; no order is claimed between personal methods except that "
+        "Per-FedAvg is the last"
+    ),
+    proxy=proxy,
+    claims=FMNIST_CLAIMS,
+    published=Published(
+        SOURCE,
+        PROTOCOL,
+        "Fashion-MNIST and a GPU, or one CPU core at proxy scale",
+        "10.5 million steps a run, about 40 hours on one core; 786,000 steps at proxy scale",
+        DEFECTS,
+        ABSENT,
+        may_differ=MAY_DIFFER,
+        repeats=REPEATS,
+    ),
+)
+
+
+# T7: CIFAR-100, with the table of heterogeneity. It needs a GPU
+
+CIFAR100_COLUMNS = {  # column → split, table, name in the csv, name in GPFL's
+    "pathological": ("class-groups:20:10:pfllib:1", "leaderboard", "CIFAR-100 pat10", "CIFAR-100 pat10"),
+    "Dir 0.1": (
+        "capped-dirichlet:20:0.1:40:pfllib:0:1",
+        "leaderboard",
+        "CIFAR-100 Dir0.1",
+        "CIFAR-100 Dir0.1",
+    ),
+    **{
+        f"Dir {beta}": (
+            f"capped-dirichlet:20:{beta}:40:pfllib:0:1",
+            "heterogeneity",
+            f"CIFAR-100 Dir{beta}",
+            "",
+        )
+        for beta in ("0.01", "0.5", "5")
+    },
+}
+CIFAR100 = item(
+    "pfllib-cifar100",
+    "PFLlib's leaderboard, CIFAR-100",
+    BETWEEN,
+    tuple(
+        cell
+        for column, (split, table, name, other) in CIFAR100_COLUMNS.items()
+        for cell in column_cells(column, column_base("cifar100", split, "plain", HALVED), table, name, other)
+    ),
+    margin=0.69,  # √(mean s²) of the 52 printed deviations is 0.689; half of the largest gain is 26.8
+    note=f"at proxy scale {PROXY_ROUNDS} rounds",
+    proxy=proxy,
+    claims=tuple(
+        ahead(row, "FedAvg", column, 10.0) for column in ("pathological", "Dir 0.1") for row in AHEAD
+    ),
+    published=Published(
+        SOURCE,
+        PROTOCOL,
+        "CIFAR-100 and a GPU",
+        "9 million steps a run, an estimated 5 to 10 hours on one GPU, not measured",
+        DEFECTS,
+        ABSENT,
+        may_differ=MAY_DIFFER,
+        repeats=REPEATS,
+    ),
+)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from raffed import Claim, Model, RunConfig
-from raffed.tables.items import Item, Published, shortened
+from raffed.tables.items import Published, shortened
 
-from .common import CHECKER, HALVED, TableRow, cells
+from .common import HALVED, TableRow, cells, item
 from .pfllib import BETWEEN, DOWNLOADED, column_base
 
 COLUMN, PROXY_ROUNDS, PROXY_IMAGES = "Dir 0.1", 100, 10_000
@@ -33,8 +33,7 @@ def proxy(full: RunConfig) -> RunConfig:
 
 
 GAIN = ((1.0, OWN, COLUMN), (-1.0, MEAN, COLUMN))
-ITEM = Item(
-    CHECKER,
+ITEM = item(
     "pfllib-259",
     "PFLlib's issue 259: FedAvg above its print",
     BETWEEN,

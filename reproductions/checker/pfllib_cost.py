@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from raffed import Claim, Data, Federation, Model, RunConfig
-from raffed.tables.items import Item, Published
+from raffed.tables.items import Published
 
-from .common import CHECKER, Printed, TableRow, cells
+from .common import Printed, TableRow, cells, item
 from .pfllib import LOCAL
 
 COLUMN = "Dir 0.1"
@@ -61,8 +61,7 @@ def proxy(full: RunConfig) -> RunConfig:
     return replace(full, data=data, model=Model("cnn_pfllib"))
 
 
-ITEM = Item(
-    CHECKER,
+ITEM = item(
     "pfllib-cost",
     "PFLlib's minutes an iteration",
     "seconds_round",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from raffed import Data, Local, Model
-from raffed.tables.items import Item, Published
+from raffed.tables.items import Published
 
-from .common import CHECKER, Printed, TableRow, base, cells
+from .common import Printed, TableRow, base, cells, item
 from .fedprox_mnist import NORMALISED
 
 RUN = base(
@@ -15,8 +15,7 @@ RUN = base(
     35,
     0.01,
 )
-ITEM = Item(
-    CHECKER,
+ITEM = item(
     "tamuna-mnist",
     "TAMUNA's FedAvg, MNIST",
     "accuracy_last",

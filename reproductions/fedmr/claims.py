@@ -106,11 +106,7 @@ def small_accuracy(net: str) -> list[Claim]:
     order = ("FedMR", "FedMR(intra)", "FedMR(inter)", "FedAvg")
     found += [claim for column in (few, some) for claim in _in_order(order, column)]
     # Half means 5 of 10 clients, so P5C2, which has 5 in all, is left out
-    return [
-        *found,
-        _together(order, few),
-        _half_kept(some, HALF, "FedMR"),
-    ]
+    return [*found, _together(order, few), _half_kept(some, HALF, "FedMR")]
 
 
 def small_variance(net: str) -> list[Claim]:

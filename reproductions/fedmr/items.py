@@ -26,8 +26,8 @@ from .settings import (
     cell,
     config,
     counted,
+    item,
     keep_net,
-    proxy,
     tasks,
 )
 
@@ -41,14 +41,12 @@ def _table_1() -> Item:
         f"FedMR is not claimed ahead where the printed Δ is below half a point, the noise of the printed "
         f"numbers; {REPLACED}"
     )
-    return Item(
-        "fedmr",
+    return item(
         "table1",
         "Accuracy under partially class-disjoint data",
         "accuracy_best",
         tuple(cells),
         averages("Table1", names),
-        proxy=proxy,
         note=note,
         claims=fedmr_claims.table_1([row for row in METHODS if row != "FedMR"]),
     )
@@ -63,15 +61,7 @@ def _table_2() -> Item:
         "ISIC2019 is ambiguous in the paper: cross-entropy here, and plain accuracy; beside it FLamby's "
         "balanced accuracy, the mean over classes of the accuracy on each (docs/papers/fedmr.md §E1)"
     )
-    return Item(
-        "fedmr",
-        "table2",
-        "More clients, ten a round; a real split",
-        "accuracy_best",
-        tuple(cells),
-        note=note,
-        proxy=proxy,
-    )
+    return item("table2", "More clients, ten a round; a real split", "accuracy_best", tuple(cells), note=note)
 
 
 def _table_3() -> Item:
@@ -82,8 +72,7 @@ def _table_3() -> Item:
             split = {"ISIC2019": "Real", "CIFAR100": "P10C10"}.get(dataset, "P10C2")
             run = replace(config(key, dataset, split), local=one, federation=Federation(1, 0.1))
             cells.append(cell("Table3", row, dataset, "-", run, "params_per_round_millions"))
-    return Item(
-        "fedmr",
+    return item(
         "table3",
         "Numbers sent per client and round",
         "floats_up",
@@ -104,15 +93,13 @@ def _table_4() -> Item:
     note = (
         "crossing one's own maximum is noisy: speed-ups below 1.4 are not evidence (docs/papers/fedmr.md §E5)"
     )
-    return Item(
-        "fedmr",
+    return item(
         "table4",
         "Rounds to FedAvg's best accuracy",
         "rounds_to_baseline",
         tuple(cells),
         margin=110.0,  # rounds by which crossings of one's own maximum vary; half of the largest gain is 125
         note=note,
-        proxy=proxy,
     )
 
 
@@ -125,13 +112,11 @@ def _table_5() -> Item:
         "in CIFAR100 P50C10 half of the clients keep 0.84 of 3.14 points in print, and nothing is claimed; "
         f"FedAvg's 50.22 there is 49.84 in table 2; {REPLACED}"
     )
-    return Item(
-        "fedmr",
+    return item(
         "table5",
         "A part of the clients shares prototypes",
         "accuracy_best",
         tuple(cells),
-        proxy=proxy,
         note=note,
         claims=fedmr_claims.table_5(f"{d} {s}" for d, s in TABLE_2),
     )
@@ -144,15 +129,13 @@ def _table_6() -> Item:
         for d, s in tasks(names)
         for row, args in ABLATION.items()
     ]
-    return Item(
-        "fedmr",
+    return item(
         "table6",
         "Inter-class and intra-class loss, each off and on",
         "accuracy_best",
         tuple(cells),
         averages("Table6", names),
         baseline="FedMR(inter=off,intra=off)",
-        proxy=proxy,
         note=REPLACED,
         claims=fedmr_claims.table_6(*ABLATION),
     )
@@ -174,14 +157,12 @@ def _table_7() -> Item:
         f"FedNova and "
         f"FedAvg, the same algorithm, differ by up to 68 (IID), and some claims are of less; {REPLACED}"
     )
-    return Item(
-        "fedmr",
+    return item(
         "table7",
         "Variance of the top 50 eigenvalues",
         "eigenvalue_variance",
         tuple(cells),
         margin=100.0,  # FedNova and FedAvg, the same in IID, differ by 68; half of the largest gain is 418
-        proxy=proxy,
         note=note,
         claims=fedmr_claims.table_7("CIFAR10"),
     )
@@ -199,15 +180,13 @@ def _table_8() -> Item:
         for s in SPLITS
         for row, (key, args) in rows.items()
     ]
-    return Item(
-        "fedmr",
+    return item(
         "table8",
         "Baselines with prototypes",
         "accuracy_best",
         tuple(cells),
         averages("Table8", ["FMNIST"]),
         baseline="FedMR(without_prototypes)",
-        proxy=proxy,
     )
 
 
@@ -226,14 +205,12 @@ def _figure_4() -> Item:
         "no numbers are printed; run it on one machine, or its times mean nothing. The intra-class loss has "
         "a dense form here"
     )
-    return Item(
-        "fedmr",
+    return item(
         "fig4",
         "Cost against accuracy, Lite-10 and Lite-50",
         "accuracy_best",
         tuple(cells),
         note=note,
-        proxy=proxy,
         picture="cost",
     )
 
@@ -270,7 +247,7 @@ def _claims(name: str, title: str, measure: str, claimed: Callable[[str], list[C
         "μ1 and μ2 by `raffed tune` on "
         "a validation part, seed 0. Also at full scale the networks are these small ones, not the paper's"
     )
-    return Item("fedmr", name, title, measure, tuple(cells), proxy=keep_net, note=note, claims=tuple(claims))
+    return item(name, title, measure, tuple(cells), proxy=keep_net, note=note, claims=tuple(claims))
 
 
 ITEMS = (
@@ -282,7 +259,7 @@ ITEMS = (
     _table_6(),
     _table_7(),
     _table_8(),
-    Item("fedmr", "fig2", "Averaging three local classifiers, in closed form", study="averaged_classifiers"),
+    item("fig2", "Averaging three local classifiers, in closed form", study="averaged_classifiers"),
     _figure_4(),
     _claims("claims", "Claims on accuracy", "accuracy_mean10", fedmr_claims.small_accuracy),
     _claims(

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 from raffed import Federation, Local, Model, RunConfig
 from raffed.tables.catalogue import Argument, run_of
-from raffed.tables.items import Average, Cell, shortened
+from raffed.tables.items import Average, Cell, Item, shortened
 
 LOCAL = Local(lr=0.01, momentum=0.9, weight_decay=1e-5, batch_size=128, epochs=10, drop_last=True)
 NETS = {
@@ -152,3 +153,6 @@ def keep_net(full: RunConfig) -> RunConfig | None:
     """Return `proxy` with the cell's own network."""
     small = proxy(full)
     return small if small is None else replace(small, model=full.model)
+
+
+item = partial(Item, "fedmr", proxy=proxy)

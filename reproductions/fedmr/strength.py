@@ -14,7 +14,7 @@ from raffed import Claim, Data, Federation, Local, Model, RunConfig
 from raffed.tables.catalogue import Argument
 from raffed.tables.items import Cell, Item, shortened
 
-from .settings import LOCAL, NETS_TESTED, config
+from .settings import LOCAL, NETS_TESTED, config, item
 
 MEASURED = "term_strength"
 Rows = Mapping[str, tuple[str, Mapping[str, Argument]]]
@@ -84,8 +84,7 @@ def _strength() -> Item:
         for split in ("P5C2", "P10C3")
         for row, way in STRENGTHS.items()
     ]
-    return Item(
-        "fedmr",
+    return item(
         "strength",
         "Ours: does FedMR gain where its terms are strong",
         "accuracy_mean10",
@@ -123,16 +122,13 @@ def _drift() -> Item:
         for row in DRIFT
         if row != "FedAvg"
     )
-    return Item(
-        "fedmr",
+    return item(
         "drift",
         "Ours: is drift the cause of FedMR's gain",
         "accuracy_mean_fifth",
         tuple(cells),
         proxy=lambda full: replace(
-            full,
-            data=replace(full.data, samples=6000),
-            local=replace(full.local, drop_last=False),
+            full, data=replace(full.data, samples=6000), local=replace(full.local, drop_last=False)
         ),
         note=(
             "P5C2, ResNet-8, 200 local epochs in all, in rounds of E, and the mean over the last 40 of them. "
@@ -171,8 +167,7 @@ def _fedvls() -> Item:
         for column, beta in columns.items()
         for row, way in FEDVLS.items()
     ]
-    return Item(
-        "fedmr",
+    return item(
         "fedvls",
         "Ours: the weight at which FedVLS's row of FedMR appears",
         "accuracy_best",
@@ -194,8 +189,7 @@ def _paper() -> Item:
             run = replace(run, federation=replace(run.federation, measures=MEASURED))
             yield Cell(row, "FMNIST P5C2", run, {})
 
-    return Item(
-        "fedmr",
+    return item(
         "paper-cell",
         "Ours: the paper's own cell, at several weights",
         "accuracy_best",

@@ -203,12 +203,7 @@ def _settings() -> Item:
         "body. All answer by LP, where the paper's full A_glo is GP's for CIFAR-10 and LP's for CIFAR-100"
     )
     return item(
-        "settings",
-        "Ours: one setting at a time",
-        "a_glo",
-        tuple(found),
-        baseline="GLDP full",
-        note=note,
+        "settings", "Ours: one setting at a time", "a_glo", tuple(found), baseline="GLDP full", note=note
     )
 
 

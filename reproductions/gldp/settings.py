@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 from raffed import Federation, Local, Model, RunConfig
 from raffed.tables.catalogue import Argument, run_of
@@ -32,10 +33,7 @@ class Way(NamedTuple):
 
 
 # Of 30 local epochs (docs/papers/gldp.md A4); FedRep divides its epochs in the same proportion
-ALTERNATING = {
-    "head_epochs": 20.0,
-    "body_epochs": 10.0,
-}
+ALTERNATING = {"head_epochs": 20.0, "body_epochs": 10.0}
 METHODS = {
     "FedAvg": Way("fedavg", {}),
     "FedRep": Way("fedrep", ALTERNATING),
@@ -45,10 +43,7 @@ METHODS = {
     "GLDP-LP": Way("gldp", {**ALTERNATING, "inference": "lp"}),
 }
 # CIFAR100: 10
-SERVER_DATA = {
-    ("fedic", "CIFAR10"): {"labelled": 100},
-    ("fedic", "TinyImageNet"): {"labelled": 5},
-}
+SERVER_DATA = {("fedic", "CIFAR10"): {"labelled": 100}, ("fedic", "TinyImageNet"): {"labelled": 5}}
 BALANCING = {"FEDIC": Way("fedic", {}, a_sel="a_sel_global"), "CReFF": Way("creff", {}, a_sel="a_sel_global")}
 ABLATION = {
     "GLDP full": METHODS["GLDP-LP"],  # tables 2 and 4 share this run
@@ -162,6 +157,4 @@ def cells(table: str, metric: str, where: Columns, ways: Mapping[str, Way]) -> t
     return tuple(found)
 
 
-def item(name: str, title: str, measure: str, found: tuple[Cell, ...], **more: Any) -> Item:
-    """Return an item of this paper, which has a run at proxy scale."""
-    return Item("gldp", name, title, measure, found, proxy=proxy, **more)
+item = partial(Item, "gldp", proxy=proxy)

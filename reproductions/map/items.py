@@ -23,7 +23,7 @@ from .settings import (
     THREE,
     WEIGHTS,
     config,
-    proxy,
+    item,
 )
 
 
@@ -48,18 +48,7 @@ def _table(
         "one set of runs for tables I and II; default hyper-parameters, where the paper prints the best of "
         f"three settings; FedRep in the budget of E epochs, PerFedAvg's inner rate is the run's; {WEIGHTS}"
     )
-    return Item(
-        "map",
-        name,
-        title,
-        measure,
-        tuple(cells),
-        (average,),
-        note=note,
-        proxy=proxy,
-        claims=claims,
-        released=released,
-    )
+    return item(name, title, measure, tuple(cells), (average,), note=note, claims=claims, released=released)
 
 
 def _table_3(name: str, measure: str, title: str, leaders: tuple[str, str]) -> Item:
@@ -84,15 +73,13 @@ def _table_3(name: str, measure: str, title: str, leaders: tuple[str, str]) -> I
         "Dirichlet parameter not printed: 1.0, inferred from FedAvg's value (docs/papers/map.md §E2.2); "
         "Scaffold and FedDyn weight clients uniformly, the others by samples"
     )
-    return Item(
-        "map",
+    return item(
         name,
         title,
         measure,
         tuple(cells),
         (mean,),
         note=note,
-        proxy=proxy,
         claims=map_claims.complete_classes(TABLE_3, leaders),
     )
 
@@ -114,14 +101,12 @@ def _figure_10() -> Item:
         "global model; in the paper 16 of 100 clients lose on Fashion-MNIST"
     )
     claims = map_claims.who_gains([f"{data} {net}" for data, net in benchmarks])
-    return Item(
-        "map",
+    return item(
         "fig10",
         "Who gains: MAP against FedAvg, client by client",
         "between_last",
         tuple(cells),
         note=note,
-        proxy=proxy,
         picture="gain_bars",
         claims=claims,
     )
@@ -146,15 +131,13 @@ def _figure_11() -> Item:
         "sets not printed: one change at a time around alpha = 0.5, lam = 0.1, mu = 0.9; lam and mu act on "
         "the private model alone and may not move aggregation"
     )
-    return Item(
-        "map",
+    return item(
         "fig11",
         "Hyper-parameters of MAP",
         "personal_last",
         tuple(cells),
         (mean,),
         note=note,
-        proxy=proxy,
         picture="averages",
         claims=map_claims.settings(rows, COLUMNS[:6]),
     )
@@ -176,14 +159,12 @@ def _figure_12() -> Item:
         "and nothing is clipped, where the released loops take max(int(E · batches), 5) steps and clip at "
         "100; Scaffold weights clients uniformly, the others by samples"
     )
-    return Item(
-        "map",
+    return item(
         "fig12",
         "FEMNIST, one client a writer",
         "accuracy_last",
         tuple(cells),
         note=note,
-        proxy=proxy,
         picture="rounds",
         claims=map_claims.femnist(rows, shares, *budgets),
     )
@@ -221,15 +202,13 @@ def _rate_cells() -> Iterator[Cell]:
                 yield Cell(row, f"FaMnist {net} {score}", run, {**printed, "metric": metric}, measure)
 
 
-RATES = Item(
-    "map",
+RATES = item(
     "rates",
     "Ours: pFedMe and Per-FedAvg at rates under which they train",
     "accuracy_last",
     tuple(_rate_cells()),
     margin=0.3,  # half of the largest printed difference to pFedMe
     baseline="pFedMe",
-    proxy=proxy,
     note="the released code's forms and rates, with which both train; Tables I and II have the defaults",
 )
 
@@ -240,10 +219,10 @@ ITEMS = (
     _table_3(
         "table3-personalization", "personal_last", "Complete classes, personalization", ("FedPHP", "MAP")
     ),
-    Item("map", "fig5", "Features in two dimensions", study="features_2d"),
-    Item("map", "fig6", "Norms and distances of the class proxies", study="proxy_statistics"),
-    Item("map", "fig7", "Networks for targeted classes", study="targeted_classes"),
-    Item("map", "fig8", "Two clients, seen from inside", study="two_client_demo"),
+    item("fig5", "Features in two dimensions", study="features_2d"),
+    item("fig6", "Norms and distances of the class proxies", study="proxy_statistics"),
+    item("fig7", "Networks for targeted classes", study="targeted_classes"),
+    item("fig8", "Two clients, seen from inside", study="two_client_demo"),
     replace(
         TABLE_1,
         name="fig9",

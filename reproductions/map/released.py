@@ -93,10 +93,7 @@ PRESETS = (
     "scamap",
 )
 # Docs/papers/map.md §1.4; methods with a preset take it from there
-MODES = {
-    "fedrs": "counts",
-    "map": "uniform_bug",
-}
+MODES = {"fedrs": "counts", "map": "uniform_bug"}
 
 
 def released(config: RunConfig) -> Mapping[str, RunConfig]:

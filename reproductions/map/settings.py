@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from raffed import Federation, Local, RunConfig
 from raffed.tables.catalogue import Argument, run_of
-from raffed.tables.items import shortened
+from raffed.tables.items import Item, shortened
 
 EPOCHS = {"FaMnist": 5.0, "CIFAR-10": 10.0, "CIFAR-100": 20.0, "CINIC-10": 40.0}
 NAMES = {"FaMnist": "fashion-mnist", "CIFAR-10": "cifar10", "CIFAR-100": "cifar100", "CINIC-10": "cinic10"}
@@ -140,3 +141,6 @@ def proxy(full: RunConfig) -> RunConfig | None:
         args["epochs"] = epochs
     federation = shortened(full.federation, 40, eval_every=2)
     return replace(full, args=args, local=replace(full.local, epochs=epochs), federation=federation)
+
+
+item = partial(Item, "map", proxy=proxy)

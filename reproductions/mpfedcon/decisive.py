@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from raffed import Claim, RunConfig
 from raffed.tables.catalogue import Argument
-from raffed.tables.items import Cell, Item
+from raffed.tables.items import Cell
 
-from .settings import config, proxy
+from .settings import config, item, proxy
 
 COLUMN = "CIFAR10 (100,5)"
 ROWS: Mapping[str, tuple[str, Mapping[str, Argument]]] = {
@@ -41,8 +41,7 @@ def _small(full: RunConfig) -> RunConfig | None:
     return replace(small, local=full.local, federation=federation)
 
 
-ITEM = Item(
-    "mpfedcon",
+ITEM = item(
     "decisive",
     "Ours: MpFedcon at a contrast as strong as the cross-entropy",
     "between_mean10",

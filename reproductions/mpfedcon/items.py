@@ -10,7 +10,7 @@ from raffed.tables.items import Cell, Item
 
 from . import claims as mpfedcon_claims
 from . import decisive
-from .settings import FINAL, METHODS, SHARED, TASKS, cell, config, proxy
+from .settings import FINAL, METHODS, SHARED, TASKS, cell, config, item
 
 
 def _tasks(
@@ -25,17 +25,7 @@ def _tasks(
         "FedProx and SCAFFOLD are below FedAvg in print, which looks like runs that were not tuned: no "
         "target (docs/papers/mpfedcon.md §EC)"
     )
-    return Item(
-        "mpfedcon",
-        name,
-        title,
-        "between_mean10",
-        cells,
-        proxy=proxy,
-        note=note,
-        claims=claims,
-        picture=picture,
-    )
+    return item(name, title, "between_mean10", cells, note=note, claims=claims, picture=picture)
 
 
 def _table_2() -> Item:
@@ -58,14 +48,8 @@ def _table_2() -> Item:
         for rounds in (100, 200)
         for row, (key, args) in rows.items()
     )
-    return Item(
-        "mpfedcon",
-        "table2",
-        "Strength of the contrast",
-        "between_mean10",
-        cells,
-        proxy=proxy,
-        claims=mpfedcon_claims.strengths(),
+    return item(
+        "table2", "Strength of the contrast", "between_mean10", cells, claims=mpfedcon_claims.strengths()
     )
 
 
@@ -86,15 +70,13 @@ def _table_3() -> Item:
         "FedAvg's accuracy is its mean over all parties and the last ten rounds, its rounds are all there "
         "are; a party is drawn once in ten rounds, which is the margin"
     )
-    return Item(
-        "mpfedcon",
+    return item(
         "table3",
         "Rounds to FedAvg's accuracy",
         "personal_rounds_to_baseline",
         cells,
         margin=10.0,  # rounds: a party is drawn once in ten; half of the largest printed gain is 98
         note=note,
-        proxy=proxy,
     )
 
 
@@ -110,7 +92,7 @@ def _epochs(name: str, title: str, picture: str = "", always: bool = False) -> I
         for epochs in (1.0, 5.0, 10.0, 20.0)
         for row, key in METHODS.items()
     )
-    return Item("mpfedcon", name, title, "between_mean10", cells, proxy=proxy, picture=picture)
+    return item(name, title, "between_mean10", cells, picture=picture)
 
 
 def _figure_9() -> Item:
@@ -124,14 +106,12 @@ def _figure_9() -> Item:
         for split in splits
         for row, key in METHODS.items()
     )
-    return Item(
-        "mpfedcon",
+    return item(
         "fig9",
         "Gain of each party over SOLO",
         "between_last",
         cells,
         baseline="SOLO",
-        proxy=proxy,
         claims=mpfedcon_claims.gains(splits),
         note="the split is not printed: both of CIFAR-10",
         picture="gain_curves",
@@ -158,15 +138,13 @@ def _table_4() -> Item:
         "the paper states neither data set nor model, and its accuracies under noise look like those of Zhu "
         "et al. (2019): no target of this training; whether noise defends is in the study's tables"
     )
-    return Item(
-        "mpfedcon",
+    return item(
         "table4",
         "Noise as a defence",
         "between_mean10",
         tuple(cells),
         baseline="Original",
         note=note,
-        proxy=proxy,
         study="leakage",
     )
 
@@ -183,13 +161,11 @@ def _claims() -> Item:
         for _, s in TASKS[:2]
         for row in rows
     ]
-    return Item(
-        "mpfedcon",
+    return item(
         "claims",
         "Claims on the parties' accuracy",
         "between_mean10",
         tuple(cells),
-        proxy=proxy,
         claims=mpfedcon_claims.small(rows),
         picture="gain_curves",
         baseline="SOLO",
@@ -201,13 +177,13 @@ ITEMS = (
     _table_2(),
     _table_3(),
     _table_4(),
-    Item("mpfedcon", "fig3", "SOLO and FedAvg drift apart", study="solo_drift"),
-    Item("mpfedcon", "fig4", "Features by t-SNE", study="features_tsne"),
+    item("fig3", "SOLO and FedAvg drift apart", study="solo_drift"),
+    item("fig4", "Features by t-SNE", study="features_tsne"),
     _tasks("fig6", "Accuracy against the round", always=True, picture="rounds"),
     _epochs("fig7", "Local epochs, round by round", "rounds", always=True),
     _epochs("fig8", "Local epochs of the encoder", "against"),
     _figure_9(),
-    Item("mpfedcon", "fig10", "Gradient leakage", study="leakage"),
+    item("fig10", "Gradient leakage", study="leakage"),
     _claims(),
     decisive.ITEM,
 )

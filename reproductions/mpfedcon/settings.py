@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from raffed import Data, Federation, Local, Model, RunConfig
 from raffed.tables.catalogue import Argument
-from raffed.tables.items import Cell, shortened
+from raffed.tables.items import Cell, Item, shortened
 
 METHODS = {
     "SOLO": "solo",
@@ -48,11 +49,9 @@ PRINTED = "accuracy"
 LAST = 10
 SHARED = ("(100,5)", 200)  # the column of table 2 that shares its runs with table 3
 PASSES = "τ_θ"
-OWN: dict[
-    str, dict[str, Argument]
-    # Projection and output are private, as in MpFedcon, and encoders train for τ_θ epochs. For Per-FedAvg see
-    # docs/papers/baselines-personal.md.
-] = {
+# Projection and output are private, as in MpFedcon, and encoders train for τ_θ epochs. For Per-FedAvg see
+# docs/papers/baselines-personal.md.
+OWN: dict[str, dict[str, Argument]] = {
     "finetune": {"scope": "top"},
     "fedper": {"private": "top"},
     "fedrep": {"private": "top", "body_epochs": PASSES},
@@ -61,10 +60,7 @@ OWN: dict[
 }
 FINAL = {"FedAvg+FT": "between_last"}  # fine-tuned once, after the last round
 # Below FedAvg in all five columns, so "no target" in docs/papers/mpfedcon.md §EC
-UNTUNED = {
-    ("Table 1", "FedProx"),
-    ("Table 1", "SCAFFOLD"),
-}
+UNTUNED = {("Table 1", "FedProx"), ("Table 1", "SCAFFOLD")}
 
 
 def config(
@@ -134,3 +130,6 @@ def cell(
         measure=FINAL.get(row, ""),
         target=(table, row) not in UNTUNED,
     )
+
+
+item = partial(Item, "mpfedcon", proxy=proxy)

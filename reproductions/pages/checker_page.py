@@ -26,9 +26,9 @@ from raffed.analysis.runs.files import JsonObject, read_object, write_text
 from raffed.analysis.runs.load import Runs, read_runs, section
 from raffed.analysis.table import TextTable, as_markdown
 
-from raffed.results.storage import DamagedRecordsError, unpacked
-from raffed.results.text import visible
+from raffed.results.storage import unpacked
 
+from . import exit_code
 from .zoo.page import folded
 
 PROSE = Path("reproductions") / "pages" / "prose"  # below the root of the repository
@@ -62,15 +62,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--prose", type=Path, default=PROSE, metavar="DIR", help="folder of what is written by hand"
     )
     given = parser.parse_args(argv)
-    try:
+
+    def write() -> None:
         files = written(given.records, given.out, given.prose)
         given.out.parent.mkdir(parents=True, exist_ok=True)
         for path, text in files.items():
             write_text(path, text)
-    except (DamagedRecordsError, ValueError, OSError) as error:
-        print(visible(str(error)), file=sys.stderr)
-        return 2
-    return 0
+
+    return exit_code(write)
 
 
 def written(records: Sequence[Path], page: Path, prose: Path = PROSE) -> dict[Path, str]:

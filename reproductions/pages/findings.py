@@ -22,8 +22,9 @@ from raffed.analysis.reproduction.verdicts import Line, result_lines
 from raffed.analysis.runs.load import Runs, read_runs
 from raffed.analysis.table import TextTable, as_markdown
 
-from raffed.results.storage import DamagedRecordsError, unpacked
-from raffed.results.text import visible
+from raffed.results.storage import unpacked
+
+from . import exit_code
 
 NOTHING = "no run of it measured term_strength; give such runs"
 
@@ -34,12 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("records", nargs="+", type=Path, metavar="RECORDS", help="packed records, or runs")
     parser.add_argument("--measure", choices=sorted(READERS), help="instead of the measure of each table")
     given = parser.parse_args(argv)
-    try:
-        print(findings(given.records, given.measure))
-    except (DamagedRecordsError, ValueError, OSError) as error:
-        print(visible(str(error)), file=sys.stderr)
-        return 2
-    return 0
+    return exit_code(lambda: print(findings(given.records, given.measure)))
 
 
 def findings(records: Sequence[Path], measure: str | None = None) -> str:

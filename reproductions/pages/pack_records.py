@@ -25,6 +25,7 @@ from raffed.results.runfile import RECORDS_FILE
 from raffed.results.storage import packed_below, unpacked
 from raffed.results.text import visible
 
+from . import exit_code
 from .packed.files import pack_folder, read_records, unpack_folder
 from .zoo.page import item_page
 
@@ -52,12 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     does.add_argument("--results", action="store_true", help="pack one row a round of trials")
     does.add_argument("--tables", action="store_true", help="write the README.md of packed records")
     arguments = parser.parse_args(argv)
-    try:
-        _do(arguments, parser)
-    except (ValueError, OSError) as error:
-        print(visible(str(error)), file=sys.stderr)
-        return 2
-    return 0
+    return exit_code(lambda: _do(arguments, parser))
 
 
 def _do(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:

@@ -16,9 +16,9 @@ from raffed.analysis.reproduction.item_runs import run_folders
 from raffed.analysis.runs.files import write_text
 from raffed.analysis.runs.load import read_runs
 
-from raffed.results.storage import DamagedRecordsError, unpacked
-from raffed.results.text import visible
+from raffed.results.storage import unpacked
 
+from . import exit_code
 from .zoo.page import item_page
 
 HEAD = """# The zoo: all methods, equally tuned
@@ -56,14 +56,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--out", type=Path, required=True, metavar="PAGE", help="the page, such as docs/zoo.md"
     )
     given = parser.parse_args(argv)
-    try:
+
+    def write() -> None:
         text = written(given.records, given.out)
         given.out.parent.mkdir(parents=True, exist_ok=True)
         write_text(given.out, text)
-    except (DamagedRecordsError, ValueError, OSError) as error:
-        print(visible(str(error)), file=sys.stderr)
-        return 2
-    return 0
+
+    return exit_code(write)
 
 
 def written(records: Sequence[Path], page: Path) -> str:

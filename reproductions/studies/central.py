@@ -62,7 +62,6 @@ def load_pool(
     work: Work,
     dataset: str,
     style: str,
-    *,
     per_class: int | None = None,
     tests: int | None = None,
     augmented: bool = False,
@@ -83,10 +82,7 @@ def load_pool(
         transform = replace(transform, crop_padding=0, flip=False, rotation_degrees=0.0, flamby=None)
     rng = seeds.rng(work.seed, "split")
     parts = []
-    for images, labels, most in (
-        (found.x, found.y, per_class),
-        (found.x_test, found.y_test, tests),
-    ):
+    for images, labels, most in ((found.x, found.y, per_class), (found.x_test, found.y_test, tests)):
         kept = _at_most(labels, found.num_classes, most, rng)
         parts += [prepare_images(images[kept], transform, found.max_value), torch.from_numpy(labels[kept])]
     x, y, x_test, y_test = (part.to(work.device) for part in parts)

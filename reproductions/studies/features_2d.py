@@ -50,16 +50,8 @@ def run(work: Work) -> None:
     chosen = SETTINGS[work.scale]
     own = local(chosen.epochs)
     pool = load_pool(work, chosen.dataset, "map", per_class=chosen.per_class, tests=chosen.tests)
-    settings = {
-        **chosen._asdict(),
-        "model": "lenet_2d",
-        "lr": own.lr,
-        "momentum": own.momentum,
-        "batch_size": own.batch_size,
-        "weight_decay": own.weight_decay,
-    }
     panels = [(relu, count) for relu in (True, False) for count in OBSERVED]
-    with Recorder(work, settings) as record:
+    with Recorder(work, {**chosen._asdict(), "model": "lenet_2d"}, own) as record:
         for number, (relu, count) in enumerate(panels):
             name = f"{count} classes, {'ReLU' if relu else 'no ReLU'}"
             work.tell(f"Fig. 5, {name}", number / len(panels))

@@ -64,27 +64,11 @@ def run(work: Work) -> None:
     """Record the points of one panel for each way to train, and the two distances of z."""
     chosen = SETTINGS[work.scale]
     style = "map" if chosen.augmented else "plain"
-    pool = load_pool(
-        work,
-        chosen.dataset,
-        style,
-        per_class=chosen.per_class,
-        tests=chosen.tests,
-        augmented=chosen.augmented,
-    )
+    pool = load_pool(work, chosen.dataset, style, chosen.per_class, chosen.tests, chosen.augmented)
     parts = divided(pool, chosen.split, work.seed)
     net = network(work, "cnn5", pool, chosen.network)
     shares = np.linspace(0, 1, len(METHODS) + 2)
-    with Recorder(
-        work,
-        {
-            **chosen._asdict(),
-            "lr": local(1).lr,
-            "momentum": local(1).momentum,
-            "batch_size": local(1).batch_size,
-            "perplexity": 30,
-        },
-    ) as record:
+    with Recorder(work, {**chosen._asdict(), "perplexity": 30}, local(1)) as record:
         work.tell("Fig. 4, central", 0.0)
         whole = train(
             net,

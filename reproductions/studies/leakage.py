@@ -155,9 +155,8 @@ class LeakagePlan:
 LeakageTask = tuple[Setting, Tensor, int, int, int, int, Effort]  # the arguments of `attack`
 
 PLANS = {
-    "smoke": LeakagePlan(
-        ("digits",), 1, Effort(iterations=3, restarts=1), processes=1
-    ),  # starting more processes would take longer than the attacks
+    # Starting more processes would take longer than the attacks
+    "smoke": LeakagePlan(("digits",), 1, Effort(iterations=3, restarts=1), processes=1),
     "proxy": LeakagePlan(("cifar10",), 4, Effort(iterations=100, restarts=2)),
     "full": LeakagePlan(("cifar10", "cifar100"), 20, Effort()),
 }

@@ -48,9 +48,7 @@ def run(work: Work) -> None:
     own = Local(lr=0.03, momentum=0.9, weight_decay=0.0, batch_size=64, epochs=chosen.epochs)
     pool = load_pool(work, chosen.dataset, "map", per_class=chosen.per_class, augmented=chosen.augmented)
     net = network(work, chosen.model, pool)
-    with Recorder(
-        work, {**chosen._asdict(), "lr": own.lr, "momentum": own.momentum, "batch_size": own.batch_size}
-    ) as record:
+    with Recorder(work, chosen._asdict(), own) as record:
 
         def watch(epoch: int, w: Tensor, gradient: Tensor) -> None:
             work.tell(f"Fig. 6, epoch {epoch}", (epoch - 1) / chosen.epochs)

@@ -28,12 +28,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from raffed import Local
 from raffed.results.files import replacing
 from raffed.results.runfile import Noted, versions, write_json
 from raffed.tables.studies import STUDY_FILE, Work
 
 Reals: TypeAlias = NDArray[np.float32] | NDArray[np.float64]
 Values: TypeAlias = tuple[str | float | list[float], ...]
+SOLVER = ("lr", "momentum", "weight_decay", "batch_size")  # of local training, which study.json holds
 _TEXT, _REAL, _WHOLE = pa.string(), pa.float64(), pa.int32()
 SCHEMAS: dict[str, pa.Schema] = {
     "values": pa.schema({"panel": _TEXT, "series": _TEXT, "x": _REAL, "metric": _TEXT, "value": _REAL}),
@@ -59,7 +61,8 @@ class Recorder:
     ...     record.value("relu, 8 classes", "observed", epoch, "proxy norm", 1.5)
     """
 
-    def __init__(self, work: Work, settings: Noted) -> None:
+    def __init__(self, work: Work, settings: Noted, local: Local | None = None) -> None:
+        solver = {} if local is None else {name: getattr(local, name) for name in SOLVER}
         self._folder, self._began = work.folder, time.monotonic()
         self._rows: dict[str, list[Values]] = {name: [] for name in SCHEMAS}
         self._about: Noted = {
@@ -67,7 +70,7 @@ class Recorder:
             "name": work.study,
             "scale": work.scale,
             "seed": work.seed,
-            "settings": dict(settings),
+            "settings": {**settings, **solver},
             "versions": versions(),
             "device": work.device,
             "threads": work.threads,

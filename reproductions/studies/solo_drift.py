@@ -69,23 +69,9 @@ def run(work: Work) -> None:
     """Record one panel for each value of E."""
     chosen = SETTINGS[work.scale]
     style = "map" if chosen.augmented else "plain"
-    pool = load_pool(
-        work,
-        chosen.dataset,
-        style,
-        per_class=chosen.per_class,
-        tests=chosen.tests,
-        augmented=chosen.augmented,
-    )
-    facts = {
-        **chosen._asdict(),
-        "epochs": list(chosen.epochs),
-        "lr": local(1).lr,
-        "momentum": local(1).momentum,
-        "batch_size": local(1).batch_size,
-    }
+    pool = load_pool(work, chosen.dataset, style, chosen.per_class, chosen.tests, chosen.augmented)
     whole, spent = sum(chosen.epochs) * chosen.rounds, 0
-    with Recorder(work, facts) as record:
+    with Recorder(work, chosen._asdict(), local(1)) as record:
         for epochs in chosen.epochs:
             pair = ClientPair(record, work, pool, chosen, epochs)
             for round in range(1, chosen.rounds + 1):

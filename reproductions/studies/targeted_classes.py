@@ -51,9 +51,8 @@ def run(work: Work) -> None:
     chosen = SETTINGS[work.scale]
     own = Local(lr=0.03, momentum=0.9, weight_decay=0.0, batch_size=64, epochs=chosen.epochs)
     pool = load_pool(work, chosen.dataset, "map", per_class=chosen.per_class, augmented=chosen.augmented)
-    facts = {**chosen._asdict(), "targeted": list(chosen.targeted), "lr": own.lr, "momentum": own.momentum}
     whole, spent = sum(chosen.targeted) + pool.classes, pool.classes
-    with Recorder(work, {**facts, "batch_size": own.batch_size}) as record:
+    with Recorder(work, chosen._asdict(), own) as record:
         work.tell(f"Fig. 7, all {pool.classes} classes", 0.0)
         all_classes = logits(work, pool, chosen.model, own, pool.classes)
         for n in chosen.targeted:

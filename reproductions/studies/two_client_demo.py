@@ -49,16 +49,9 @@ def run(work: Work) -> None:
     chosen = SETTINGS[work.scale]
     own = Local(lr=0.03, momentum=0.9, weight_decay=1e-5, batch_size=64, epochs=chosen.epochs, min_steps=5)
     pool = load_pool(work, chosen.dataset, "map", per_class=chosen.per_class, tests=0)
-    facts = {
-        **chosen._asdict(),
-        "model": "lenet_2d",
-        "lr": own.lr,
-        "momentum": own.momentum,
-        "weight_decay": own.weight_decay,
-        "batch_size": own.batch_size,
-        "shown_round": min(SHOWN_ROUND, chosen.rounds),
-    }
-    with Recorder(work, facts) as record:
+    last = min(SHOWN_ROUND, chosen.rounds)
+    facts = {**chosen._asdict(), "model": "lenet_2d", "shown_round": last}
+    with Recorder(work, facts, own) as record:
         for number, (name, (key, args)) in enumerate(METHODS.items()):
             demo = Demo(
                 record, work, pool, own, Federation(chosen.rounds, 1.0), name, build_method(key, args)
@@ -67,7 +60,7 @@ def run(work: Work) -> None:
                 work.tell(
                     f"Fig. 8, {name}, round {round}", (number + (round - 1) / chosen.rounds) / len(METHODS)
                 )
-                demo.step(round, shown=round == facts["shown_round"])
+                demo.step(round, shown=round == last)
     work.tell("Fig. 8", 1.0)
 
 

@@ -17,14 +17,7 @@ from raffed.tables.items import Cell, Item, shortened
 from raffed.tables.search import RUNGS, RowSearch
 
 from .protocol import EPOCHS, POINTS, RATES, ROUNDS, SAMPLES, config, settings
-from .rows import (
-    global_measure,
-    global_remark,
-    not_global,
-    not_personal,
-    personal_measure,
-    personal_remark,
-)
+from .rows import global_measure, global_remark, not_global, not_personal, personal_measure, personal_remark
 
 ZOO = "zoo"  # the paper of all these items
 MLP = Model("mlp", {"hidden": [200, 200]})
@@ -60,10 +53,7 @@ class TableKind:
 
 
 GLOBAL = TableKind(
-    "",
-    "global models",
-    "accuracy_mean10",
-    RowSearch(settings, not_global, global_remark, global_measure),
+    "", "global models", "accuracy_mean10", RowSearch(settings, not_global, global_remark, global_measure)
 )
 PERSONAL = TableKind(
     "-personal",

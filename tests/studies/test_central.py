@@ -1,4 +1,4 @@
-"""Central training and the open federation are the kernel's, seen from inside."""
+"""Central training, the open federation and the attacks of the leakage study, seen from inside."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from pathlib import Path
 import pytest
 import torch
 from raffed.reproductions.studies.central import load_pool, train
+from raffed.reproductions.studies.leakage import FIGURE_10, carried_out
 from raffed.reproductions.studies.rounds import OpenFederation, parts
 from torch import Tensor
 
+from raffed.attacks.protocol import Effort, leakage
 from raffed.config.federation import Federation
 from raffed.config.run import RunConfig
 from raffed.config.sections import Data, Model, Runtime
 from raffed.config.training import Local
 from raffed.core.training.network import Network
 from raffed.data.preparation import Transform
+from raffed.errors import UsageError
 from raffed.methods import build_method
 from raffed.runs.checkpoint import weights_sha256
 from raffed.runs.run import run
@@ -84,3 +87,26 @@ def test_an_open_federation_has_the_bits_of_a_run(method: str, tmp_path: Path) -
         federation.step()
     end = type(net.initial)(federation.server.w, federation.server.b)
     assert weights_sha256(end) == run(config, tmp_path / "run").hashes["weights"]
+
+
+IMAGE = torch.linspace(0, 1, 64).reshape(1, 8, 8)
+TASKS = [
+    (setting, IMAGE, 3, 10, i, 0, Effort(iterations=2, restarts=1)) for i, setting in enumerate(FIGURE_10[:2])
+]
+
+
+@pytest.mark.more
+def test_in_two_processes_attacks_have_the_outcomes_of_one_in_the_order_asked_for() -> None:
+    alone, beside = list(carried_out(TASKS, 1, 1)), list(carried_out(TASKS, 2, 1))
+    assert len(alone) == len(TASKS)
+    for one, two in zip(alone, beside, strict=True):
+        assert one.attempt.trace == two.attempt.trace
+        assert torch.equal(one.attempt.image, two.attempt.image)
+        assert (one.label, one.said) == (two.label, two.said)
+
+
+def test_what_cannot_be_attacked_is_refused() -> None:
+    with pytest.raises(UsageError, match="exactly one step"):
+        leakage(RunConfig(method="pfedme"), images=1, iterations=1)
+    with pytest.raises(UsageError, match="images"):
+        leakage(RunConfig(), images=0)

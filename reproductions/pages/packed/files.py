@@ -24,16 +24,7 @@ from raffed.results.runfile import RECORDS_FILE, SEAL, seal_of, sealed
 from raffed.results.storage import DamagedRecordsError
 from raffed.results.writer import open_table, write_part
 
-from .index import (
-    RUN_FILE,
-    SCHEMA_VERSION,
-    PackedFolder,
-    changed,
-    contents,
-    index_of,
-    run_of,
-    weights_of,
-)
+from .index import RUN_FILE, SCHEMA_VERSION, PackedFolder, changed, contents, index_of, run_of, weights_of
 from .rows import digest, is_metrics, kept, pack
 from .trials import with_short_trials
 
