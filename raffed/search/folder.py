@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from raffed.config.validation import Json
 from raffed.errors import RunFolderError, UsageError, writing
@@ -202,13 +202,11 @@ class Trial:
 
     def as_dict(self) -> TrialRecord:
         """Return plain JSON, with null for a missing score, and reports only if there are any."""
-        known: Any = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "warnings"}
-        known |= {"score": None if math.isnan(self.score) else self.score}
-        known |= {"reports": [list(pair) for pair in self.reports]}
-        if not self.reports:
-            del known["reports"]
-        record: TrialRecord = known
-        return record
+        record: Any = {one.name: getattr(self, one.name) for one in fields(self)}
+        del record["warnings"], record["reports"]
+        record["score"] = None if math.isnan(self.score) else self.score
+        reports = {"reports": [list(pair) for pair in self.reports]} if self.reports else {}
+        return cast("TrialRecord", {**record, **reports})
 
     @staticmethod
     def from_dict(values: TrialRecord) -> Trial:

@@ -81,16 +81,9 @@ class Search:
 
     def task(self, method: str, folder: Path, settings: Mapping[str, Json] | None = None) -> TrialTask:
         """Return what the trials of one method share."""
-        code = code_of(self.request.config(method, {}))
-        return TrialTask(
-            self.request,
-            method,
-            str(folder),
-            settings,
-            code,
-            self.accept_changed_code,
-            sent=versions_to_send(),
-        )
+        code, accept = code_of(self.request.config(method, {})), self.accept_changed_code
+        sent = versions_to_send()
+        return TrialTask(self.request, method, str(folder), settings, code, accept, sent=sent)
 
 
 class Halving(ASHAScheduler):

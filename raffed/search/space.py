@@ -123,11 +123,8 @@ def budget_of(request: Request) -> int:
     """Return the number of trials per method: as many as asked, or as the largest grid has."""
     if request.trials:
         return request.trials
-    return max(_own_size(request, own_axes(request, method)) for method in request.methods)
-
-
-def _own_size(request: Request, axes: Axes) -> int:
-    return RATES if not axes and request.fill == "rate" else _grid_size(axes)
+    every = [own_axes(request, method) for method in request.methods]
+    return max(_grid_size(axes) if axes or request.fill == "none" else RATES for axes in every)
 
 
 def _grid_size(axes: Axes) -> int:
@@ -239,7 +236,9 @@ def check(request: Request) -> None:
     check_search(request)
     request.check_score()
     for method in request.methods:
-        every = _checked_points(request, method)
+        # What is drawn, or the whole grid. Optuna proposes what lies between the values of the grid
+        drawn = request.search == "random"
+        every = proposed(request, method) if drawn else points_of(space_of(request, method))
         [(name, count)] = Counter(map(_in_short_numbers, every)).most_common(1)
         if count > 1:
             raise UsageError(f"{method}: {count} settings of the grid are equal: {name}; leave one out")
@@ -281,14 +280,6 @@ def _check_final(request: Request, method: str, point: MethodSettings) -> None:
                 f"federation.stop_when = {rule!r}: the final runs train on all training data, and nothing is "
                 "left by which they could end early; leave it out, and give a number of rounds"
             )
-
-
-def _checked_points(request: Request, method: str) -> list[MethodSettings]:
-    """Return the settings of a method that are checked: those that are drawn, or the whole grid.
-
-    Optuna proposes what lies between the values of the grid.
-    """
-    return proposed(request, method) if request.search == "random" else points_of(space_of(request, method))
 
 
 def _in_short_numbers(settings: MethodSettings) -> str:

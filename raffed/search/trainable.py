@@ -77,12 +77,7 @@ class Progress(tune.Callback):
         self._heard(RUNNING, trial, {})
 
     def on_trial_result(
-        self,
-        iteration: int,
-        trials: Trials,
-        trial: TunedTrial,
-        result: dict[str, float | str],
-        **info: Json,
+        self, iteration: int, trials: Trials, trial: TunedTrial, result: dict[str, float | str], **info: Json
     ) -> None:
         self._heard(RUNNING, trial, result)
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import entry_points
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from raffed.config.federation import Federation
 from raffed.config.run import RunConfig
@@ -59,12 +59,9 @@ def find_item(text: str) -> Item:
     name = text.strip().lower()
     paper = name.partition("/")[0]
     few = items_of(paper) if paper in papers() else {}
-    if name in few:
-        return few[name]
-    known = all_items()
-    if name not in known:
-        raise UnknownNameError("table or figure", text, known)
-    return known[name]
+    if name not in few:
+        raise UnknownNameError("table or figure", text, all_items())
+    return few[name]
 
 
 def chosen(item: Item, only: Sequence[str]) -> tuple[Cell, ...]:
@@ -113,8 +110,6 @@ def run_of(
 # Tables of one's own: runs with the numbers that somebody printed, and what is claimed of them.
 
 
-T = TypeVar("T")
-C = TypeVar("C")
 Place: TypeAlias = tuple[str, str]
 OWN = "own"  # the paper of a table that names none
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
@@ -171,22 +166,10 @@ def table(
     )
     made = tuple(claims)
     for claim in made:
-        named = [(term[1], term[2]) for term in (*claim.terms, *claim.given)]
-        _check_places(f"table {name}: the claim {claim.text!r}", named, runs)
+        _check_places(f"table {name}: the claim {claim.text!r}", sorted(claim.places({})), runs)
     rows = list(dict.fromkeys(row for row, _ in runs))
-    check_choice("baseline", baseline or rows[0], rows)
-    return Item(
-        paper=paper,
-        name=name,
-        title=title,
-        measure=measure,
-        cells=cells,
-        margin=margin,
-        baseline=baseline or rows[0],
-        note=note,
-        proxy=proxy,
-        claims=made,
-    )
+    first = check_choice("baseline", baseline or rows[0], rows)
+    return Item(paper, name, title, measure, cells, (), margin, first, note, proxy, claims=made)
 
 
 def _check_settings(
@@ -234,7 +217,8 @@ def own_items(reference: str) -> dict[str, Item]:
     if inspect.isfunction(found):
         with user_errors(reference):
             found = found()
-    given = _tables(found)
+    several = [*found.values()] if isinstance(found, Mapping) else found
+    given = [*several] if isinstance(several, list | tuple) else [several]
     tables = [one for one in given if isinstance(one, Item)]
     if not tables or len(tables) < len(given):
         odd = next((one for one in given if not isinstance(one, Item)), found)
@@ -250,12 +234,6 @@ def own_items(reference: str) -> dict[str, Item]:
         raise UsageError(f"{reference}: there are two tables {twice}; give them different names")
     sources = sources_of(reference)
     return {one.key: replace(one, source=sources) for one in tables}
-
-
-def _tables(found: T) -> list[T | Item]:
-    if isinstance(found, Mapping):
-        return list(found.values())
-    return list(found) if isinstance(found, list | tuple) else [found]
 
 
 def own_item(reference: str, text: str | None) -> Item:

@@ -190,15 +190,7 @@ def _claims(
     An average stands for the cells of its columns.
     """
     made = [one for one in item.claims if scale == "full" or not one.sized]
-    behind = [
-        {
-            (row, part)
-            for _, row, column, *_ in (*one.terms, *one.given)
-            for part in averages.get(column, (column,))
-        }
-        for one in made
-    ]
-    return [asdict(one) for one, cells in zip(made, behind, strict=True) if cells <= set(kept)]
+    return [asdict(one) for one in made if one.places(averages) <= set(kept)]
 
 
 def _unit(item: Item, cells: Iterable[Cell]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -23,8 +23,8 @@ SCALES = {
 }
 
 STUDY_SCALES = {  # the scales of an item that is a study
+    **SCALES,
     "smoke": "seconds of training: does the study run",
-    "proxy": "less data, smaller networks or fewer epochs than the paper's: are signs and orders the paper's",
     "full": "the paper's own settings, where it gives them",
 }
 
@@ -249,6 +249,14 @@ class Claim:
     minus: float = 0.0
     within: float | None = None
     sized: bool = False
+
+    def places(self, averages: Mapping[str, Sequence[str]]) -> set[tuple[str, str]]:
+        """Return (row, column) of its cells. An average stands for the columns that it is the mean of."""
+        return {
+            (row, part)
+            for _, row, column, *_ in (*self.terms, *self.given)
+            for part in averages.get(column, (column,))
+        }
 
     @staticmethod
     def above(text: str, better: str, worse: str, column: str) -> Claim:

@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from raffed.config.run import RunConfig
-from raffed.config.sections import Numerics, Runtime
+from raffed.config.sections import Runtime
 from raffed.errors import FolderInUseError, NumericsError, RunFolderError, UsageError
 from raffed.methods.authors import is_authors
 from raffed.results.runfile import RUN_FILE, folder_name, read_object, read_run
@@ -47,21 +47,14 @@ def computed(
     Raises:
         UsageError: A value does not exist, or the item is a study only, which has no runs that could change.
     """
-    changes: dict[str, Any] = {
-        field: value
-        for field, value in (("cohort", cohort), ("bits", bits), ("convolutions", convolutions))
-        if value is not None
-    }
-    if not item.cells:
-        for field, value in changes.items():
-            if value != getattr(Numerics(), field):
-                raise UsageError(
-                    f"numerics.{field} = {value!r} has no effect on {item.key}, which is a study without "
-                    "runs; leave it out"
-                )
-    configs = [replace(cell.config, numerics=replace(cell.config.numerics, **changes)) for cell in item.cells]
-    cells = zip(item.cells, configs, strict=True)
-    return replace(item, cells=tuple(replace(cell, config=config) for cell, config in cells))
+    asked = {"numerics.cohort": cohort, "numerics.bits": bits, "numerics.convolutions": convolutions}
+    changes = {name: value for name, value in asked.items() if value is not None}
+    if not item.cells and RunConfig().changed(changes) != RunConfig():
+        said = ", ".join(f"{name} = {value!r}" for name, value in changes.items())
+        why = "which is a study without runs"
+        raise UsageError(f"{said} has no effect on {item.key}, {why}; leave it out")
+    cells = [replace(cell, config=cell.config.changed(changes)) for cell in item.cells]
+    return replace(item, cells=tuple(cells))
 
 
 def finished_otherwise(config: RunConfig, there: Iterable[Path]) -> Path | None:
@@ -309,12 +302,7 @@ def claims_first(item: Item, found: Sequence[Planned], seconds: float) -> tuple[
 
 def _needed(job: PlannedRun, item: Item, claim: Claim) -> bool:
     """Return whether a claim compares a cell that needs this run."""
-    averaged = {average.column: average.of for average in item.averages}
-    places = {
-        (term[1], column)
-        for term in (*claim.terms, *claim.given)
-        for column in averaged.get(term[2], (term[2],))
-    }
+    places = claim.places({average.column: average.of for average in item.averages})
     return any((cell.row, cell.column) in places for cell in job.cells)
 
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from raffed.config.run import RunConfig
 from raffed.data.splits import parse_split
 from raffed.errors import UsageError
+from raffed.runs.run import check_names
 from raffed.runtime.run_method import method_of
 from raffed.tables.catalogue import own_items
-from raffed.tables.items import MEASURES, SCALES, Cell, Claim, Item, lacking
+from raffed.tables.items import MEASURES, SCALES, Cell, Claim, Item
 from raffed.testing.contract import Findings, FunctionContract, NotApplicableError
 
 
@@ -48,8 +49,10 @@ class TableContract(FunctionContract[None, list[str]]):
     def check_names_exist(self) -> str:
         """Every method, data set, network and split of a cell exists."""
         for where, config in self.runs("full"):
-            if missing := lacking(config):
-                return f"{where}: there is no {missing[0]}"
+            try:
+                check_names(config)
+            except UsageError as error:
+                return f"{where}: {error}"
         return ""
 
     def check_runs_possible(self) -> str:
