@@ -26,11 +26,11 @@ if (_HERE.parents[1] / "pyproject.toml").is_file() and (_HERE.parents[1] / "tune
 if TYPE_CHECKING:
     from raffed.api.branching import extend as extend
     from raffed.api.branching import fork as fork
-    from raffed.api.bundling import bundle as bundle
-    from raffed.api.bundling import replay as replay
-    from raffed.api.bundling import verify as verify
     from raffed.api.comparing import compare as compare
+    from raffed.api.reporting import bundle as bundle
+    from raffed.api.reporting import replay as replay
     from raffed.api.reporting import report as report
+    from raffed.api.reporting import verify as verify
     from raffed.api.reproducing import reproduce as reproduce
     from raffed.api.tuning import tune as tune
     from raffed.config.faults import Faults as Faults

@@ -18,10 +18,14 @@ from raffed.results.storage import fetched, is_url, local_folder, mirrored
 from raffed.scratch import scratch_folder
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from raffed.runs.branching import RecordedRun
     from raffed.runs.events import RoundEvent
     from raffed.runs.result import RunResult
     from raffed.runs.run import Begun, RoundWatcher, Stop
+    from raffed.runtime.setup import Setup
+    from raffed.testing.federation import TinyFederation
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +66,6 @@ def extend(
     Example:
         >>> raffed.extend("runs/map", 200)  # doctest: +SKIP
     """
-    from raffed.api.horizon import horizon_of
     from raffed.runs.branching import RecordedRun, lengthened
     from raffed.runs.run import resume
 
@@ -129,13 +132,7 @@ def fork(
         check_fork(recorded, config, shared, target)
         with _with_checkpoint(recorded, shared, config.runtime, accept_changed_code) as ready:
             forked(ready, config, shared, target)
-        return resume(
-            new,
-            watch=watch,
-            stop=stop,
-            begun=begun,
-            accept_changed_code=accept_changed_code,
-        )
+        return resume(new, watch=watch, stop=stop, begun=begun, accept_changed_code=accept_changed_code)
 
 
 @contextlib.contextmanager
@@ -169,11 +166,7 @@ def _with_checkpoint(
 
         every = replace(runtime, checkpoint_every=at, keep_checkpoints=max(at, 2))
         resume(
-            copy,
-            watch=watch,
-            stop=lambda: reached,
-            runtime=every,
-            accept_changed_code=accept_changed_code,
+            copy, watch=watch, stop=lambda: reached, runtime=every, accept_changed_code=accept_changed_code
         )
         again = RecordedRun.opened(copy, accept_changed_code)
         if round_hash(again, at) != wanted:
@@ -183,3 +176,61 @@ def _with_checkpoint(
             )
         yield again
         shutil.rmtree(copy, ignore_errors=True)
+
+
+# Whether a method's rounds depend on how many rounds the whole run has.
+
+
+ROUNDS = 6  # enough for a method that does something in every second or third round
+
+
+def horizon_of(setup: Setup) -> tuple[bool, bool]:
+    """Try how a method depends on the total number of rounds, which `Spec` states.
+
+    A federation of 4 clients is executed twice for 6 rounds. It is told once that these are all, and once
+    that there are twice as many. Every tensor of the server, of the clients' states and of what the clients
+    trained is compared, bit for bit.
+
+    Args:
+        setup: The run.
+
+    Returns:
+        Whether a round before the last one depends on the total, and whether the last one does.
+    """
+    from raffed.testing.federation import TinyFederation
+
+    short, long = (TinyFederation(setup.method, visits=n, rounds=n) for n in (ROUNDS, 2 * ROUNDS))
+    everyone = range(len(short.data))
+    for _ in range(ROUNDS - 1):
+        short.step(everyone)
+        long.step(everyone)
+        if not _same(short, long):
+            return True, True
+    short.step(everyone)
+    long.step(everyone)
+    return False, not _same(short, long)
+
+
+def _same(one: TinyFederation, other: TinyFederation) -> bool:
+    """Return whether two federations hold the same tensors, bit for bit."""
+    import torch
+
+    left, right = _tensors(one), _tensors(other)
+    return len(left) == len(right) and all(
+        a.shape == b.shape and torch.equal(a.nan_to_num(), b.nan_to_num())
+        for a, b in zip(left, right, strict=True)
+    )
+
+
+def _tensors(tiny: TinyFederation) -> list[Tensor]:
+    """Return the tensors of the server, of the clients' states, and of every client's models and upload."""
+    from raffed.testing.federation import leaves
+
+    found = tiny.everything()
+    for _, client in sorted(tiny.last.items()):
+        found += [
+            *leaves(client.trained),
+            *leaves(client.personal_state(tiny.method)),
+            *leaves(client.upload),
+        ]
+    return found

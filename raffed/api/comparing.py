@@ -8,14 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from raffed.api.many_runs import (
-    Ending,
-    execute_all,
-    execute_at_once,
-    method_runs,
-    seed_runs,
-    with_one_process,
-)
+from raffed.api.many_runs import Ending, execute_all, execute_at_once, method_runs, seed_runs
 from raffed.api.progress import make_progress
 from raffed.api.reporting import WrittenReport, reported
 from raffed.api.running import ComparedMethod, Run, by_label
@@ -172,10 +165,7 @@ def compare(
         if seeds is None:
             runs = method_runs(configs, place, accept_changed_code)
         else:
-            placed = {
-                name: replace(one, runtime=with_one_process(one.runtime)) for name, one in configs.items()
-            }
-            runs = seed_runs(placed, place, seeds, accept=accept_changed_code)
+            runs = seed_runs(configs, place, seeds, accept=accept_changed_code)
 
         results: dict[Run, RunResult] = {}
 
@@ -184,11 +174,7 @@ def compare(
             results[run] = run.go_on(shown.round)
 
         endings = execute_all(
-            runs,
-            shown,
-            at_once=seeds is not None,
-            in_turn=in_turn,
-            together=lambda left: execute_at_once(left, shown),
+            runs, shown, in_turn=in_turn, together=lambda left: execute_at_once(left, shown)
         )
         lost = _lost(endings)
         results |= {run: run.go_on(lambda event: None) for run in runs if run not in {**results, **lost}}

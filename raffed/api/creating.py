@@ -1,4 +1,4 @@
-"""`raffed new`: a project for methods, networks and data of one's own."""
+"""`raffed new` and `raffed adopt`: a project for code of one's own, and what an author's checkout says."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import importlib.metadata
 import keyword
 import re
 import sys
+from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
+from raffed.adopted.checkout import AuthorFlag, AuthorMethod, Checkout, Missing
+from raffed.adopted.traps import TRAPS, traps_of
 from raffed.errors import UsageError, writing
 
 FILES = {  # below the project's folder → template beside this file
@@ -67,3 +71,47 @@ def _check_name(name: str) -> None:
         or name in importlib.metadata.packages_distributions()
     ):
         raise UsageError(f"{name!r} is the name of another module; choose another, such as my{name}")
+
+
+# What an author's checkout says about itself. Nothing of it is executed.
+
+
+def adopt(path: str | Path) -> dict[str, Any]:
+    """Read an author's checkout.
+
+    Args:
+        path: The folder of the checkout.
+
+    Returns:
+        Plain data; each place is a path below the checkout with a line, such as "main.py:3". A method without
+        a server is named in the main file and not released. `packages` are not installed here, `missing` are
+        modules of the author's own that are not released, `undefined` names are defined nowhere, and
+        `unreadable` files are not Python of this version. `versions` are those that the release states.
+
+    Raises:
+        UsageError: If it is no folder, or holds no engine of a known family.
+    """
+    checkout = Checkout(Path(path))
+    return {
+        "family": checkout.family.name,
+        "main": checkout.named(checkout.main),
+        "commit": checkout.commit(),
+        "licence": checkout.licence(),
+        "files": checkout.hashes,
+        "sha256": checkout.sha256,
+        "methods": [_plain(entry) for entry in checkout.methods()],
+        "flags": [_plain(entry) for entry in checkout.flags()],
+        "packages": [_plain(entry) for entry in checkout.packages()],
+        "missing": [_plain(entry) for entry in checkout.files()],
+        "undefined": [_plain(entry) for entry in checkout.names()],
+        "unreadable": [_plain(entry) for entry in checkout.unreadable],
+        "versions": [_plain(entry) for entry in checkout.versions()],
+        "traps": [
+            {"trap": trap, "says": TRAPS[trap]["says"], "places": [str(place) for place in places]}
+            for trap, places in traps_of(checkout).items()
+        ],
+    }
+
+
+def _plain(about: AuthorFlag | AuthorMethod | Missing) -> dict[str, Any]:
+    return {**asdict(about), "place": str(about.place)}

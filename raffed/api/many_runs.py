@@ -70,6 +70,7 @@ def seed_runs(
     seeds: int,
     alone: bool = False,
     accept: bool = False,
+    placed: bool = False,
 ) -> list[Run]:
     """Return the runs of `seeds` seeds from that of each configuration on, seed after seed.
 
@@ -82,6 +83,8 @@ def seed_runs(
         seeds: Number of seeds, at least 1.
         alone: Whether the only method has its seeds directly in `out`.
         accept: Whether own code may have changed since runs were begun.
+        placed: Whether `execution` was named on purpose. If not, each run has one process, unless its
+            configuration says how clients are placed.
 
     Raises:
         UsageError: The number is not possible, a configuration is not, or a folder holds something else.
@@ -103,7 +106,7 @@ def seed_runs(
     runs = [
         Run(
             f"{name}, seed {seed}",
-            replace(config, seed=seed),
+            replace(config, seed=seed, runtime=_one_process(config.runtime, placed)),
             parents[name] / f"seed-{seed}",
             {"method": name, "seed": seed},
             accept,
@@ -129,16 +132,9 @@ def _checked(runs: list[Run], configs: Mapping[str, RunConfig], out: Path) -> li
     return runs
 
 
-def with_one_process(runtime: Runtime, typed: bool = False) -> Runtime:
-    """Return the runtime of one of many runs: one process, unless it says how its clients are placed.
-
-    Args:
-        runtime: As configured.
-        typed: Whether `execution` was named on purpose, although it may be the default.
-    """
-    if is_usual(runtime) and runtime.address is None and not typed:
-        return replace(runtime, execution="serial")
-    return runtime
+def _one_process(runtime: Runtime, placed: bool) -> Runtime:
+    usual = is_usual(runtime) and runtime.address is None and not placed
+    return replace(runtime, execution="serial") if usual else runtime
 
 
 def in_processes(runs: Sequence[Run]) -> bool:
@@ -209,21 +205,21 @@ def execute_all(
     runs: Sequence[Run],
     shown: Shown,
     *,
-    at_once: bool,
     in_turn: Callable[[Run], object],
     together: Callable[[Sequence[Run]], Mapping[Run, Ending]],
 ) -> dict[Run, Ending]:
     """Execute runs, or what is left of them, and return how each ended.
 
+    Those of several seeds execute at the same time, if each has one process.
+
     Args:
         runs: The runs, at least one.
         shown: Is told which runs were finished before, and which fail.
-        at_once: Whether runs in one process each may execute at the same time.
         in_turn: Executes one run in this process, as runs on Ray do.
         together: Executes runs in a process each.
     """
     with one_ray(runs[0].config):
-        if at_once and in_processes(runs):
+        if "seed" in runs[0].about and in_processes(runs):
             done = [run for run in runs if run.finished]
             for run in done:
                 shown.show(finished_event(run.about, run.go_on(lambda event: None)), run=run)
@@ -286,7 +282,7 @@ class _Worker:
             errors="replace",
             start_new_session=True,  # Ctrl-C reaches the command, which passes it on
         )
-        Thread(target=self._listen, name=f"raffed-{run.title}", daemon=True).start()
+        Thread(target=self._listen, daemon=True).start()
         order = {
             "config": run.config.as_dict(),
             "folder": str(run.folder.absolute()),
@@ -294,23 +290,19 @@ class _Worker:
             "known": {name: sorted(texts) for name, texts in gate.state()._asdict().items()},
         }
         assert self.process.stdin is not None
-        try:
+        with contextlib.suppress(OSError):  # it has ended already, which its exit code explains
             self.process.stdin.write(json.dumps(order) + "\n")
             self.process.stdin.flush()
-        except OSError:
-            return  # it has ended already, which its exit code explains
 
     def _listen(self) -> None:
-        streams = (self.process.stdout, self.process.stderr)
-        listeners = [Thread(target=self._listen_to, args=(one,), daemon=True) for one in streams]
-        for one in listeners:
-            one.start()
-        for one in listeners:
-            one.join()
+        errors = Thread(target=self._listen_to, args=(self.process.stderr,), daemon=True)
+        errors.start()
+        self._listen_to(self.process.stdout)
+        errors.join()
         self._heard.put((self, {"event": "ended", "code": self.process.wait()}))
 
-    def _listen_to(self, stream: IO[str]) -> None:
-        for line in stream:
+    def _listen_to(self, stream: IO[str] | None) -> None:
+        for line in stream or ():
             event: Event = {"event": "said", "text": line.rstrip("\n")}
             if stream is self.process.stdout:
                 with contextlib.suppress(ValueError):  # something other than raffed printed it

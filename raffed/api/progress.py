@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 SECONDS = 5.0  # between two lines of a script about rounds
 Event: TypeAlias = Mapping[str, Any]  # what `--json` prints, as docs/programs.md describes it
-Show = Callable[[str], None]
 
 
 def measured(event: Event, short: bool = False) -> str:
@@ -131,13 +130,13 @@ class Lines(Shown):
 class Notebook(Lines):
     """Keeps one line below the cell up to date. Lines that stay go to stderr, as in a script."""
 
-    def __init__(self, show: Callable[[], Show]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._make, self._show = show, show()
+        self._show = _displayed()
 
     def on_begin(self, event: Event, run: Run | None = None) -> None:
         if run is None:
-            self._show = self._make()
+            self._show = _displayed()
             self._show(visible(event["title"]))
         else:
             super().on_begin(event, run)
@@ -157,15 +156,11 @@ def make_progress(wanted: bool | Shown) -> Shown:
         return wanted
     if not wanted:
         return Shown()
-    return Notebook(_displayed) if _in_notebook() else Lines()
+    # A Jupyter kernel executes this process. The terminal's IPython is a script here
+    return Notebook() if {"ipykernel", "IPython"} <= sys.modules.keys() else Lines()
 
 
-def _in_notebook() -> bool:
-    """Return whether a Jupyter kernel executes this process. The terminal's IPython is a script here."""
-    return "ipykernel" in sys.modules and "IPython" in sys.modules
-
-
-def _displayed() -> Show:
+def _displayed() -> Callable[[str], None]:
     from IPython.display import display
 
     handle = display({"text/plain": ""}, raw=True, display_id=True)

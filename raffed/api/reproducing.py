@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from raffed.api.branching import horizon_of
 from raffed.api.many_runs import Ending, execute_at_once
 from raffed.api.progress import make_progress
 from raffed.api.reporting import ItemTables, as_frame, write_item_tables
@@ -228,18 +229,13 @@ def plan(
         for claim in undecided:
             tell(f"not all runs of this claim fit into the budget: {claim.text}")
     if too_long := [job.seconds for job in kept if job.left_out == OVER_BUDGET]:
-        tell(_over_budget(too_long))
+        many = "1 run does" if len(too_long) == 1 else f"{len(too_long)} runs do"
+        minutes = f"{min(too_long) / 60:.0f} minutes"
+        tell(
+            f"{many} not fit into the budget: the shortest is estimated at {minutes}. Without --budget "
+            "they run; a command that is stopped ends with a checkpoint, and the same command goes on"
+        )
     return kept
-
-
-def _over_budget(seconds: Sequence[float]) -> str:
-    """Say what a budget keeps from running, and how it runs all the same."""
-    runs = "1 run does" if len(seconds) == 1 else f"{len(seconds)} runs do"
-    return (
-        f"{runs} not fit into the budget: the shortest is estimated at {min(seconds) / 60:.0f} minutes. "
-        "Without --budget they run; a command that is stopped ends with a checkpoint, and the same command "
-        "goes on"
-    )
 
 
 def executed(
@@ -283,9 +279,7 @@ def executed(
 
 
 def long_ones(
-    jobs: Sequence[Planned],
-    execute: Callable[[list[Run]], Mapping[Run, Ending]],
-    accept: bool = False,
+    jobs: Sequence[Planned], execute: Callable[[list[Run]], Mapping[Run, Ending]], accept: bool = False
 ) -> list[Planned]:
     """Execute the runs in one process each that take long, as many at a time as the cores allow.
 
@@ -370,7 +364,6 @@ def go_on(jobs: Sequence[Planned], accept_changed_code: bool = False) -> None:
 
 
 def _lengthen(shorter: Path, folder: Path, rounds: int, accept_changed_code: bool) -> None:
-    from raffed.api.horizon import horizon_of
     from raffed.results.lock import LOCK_FILE
     from raffed.runs.branching import RecordedRun, lengthened
 

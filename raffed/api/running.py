@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,28 +22,24 @@ from raffed.results.runfile import RUN_FILE, read_run
 if TYPE_CHECKING:
     from raffed.runs.events import RoundEvent
     from raffed.runs.result import RunResult
-    from raffed.runs.run import RoundWatcher, Stop
+    from raffed.runs.run import Begun, RoundWatcher, Stop
 
 # Functions of one's own that are called after every round: `--on-round ./watch.py:show`.
 
 
-def callbacks(references: Sequence[str]) -> list[RoundWatcher]:
-    """Return functions that receive the `RoundEvent` of each round, in the process of the command.
+def callback(reference: str) -> RoundWatcher:
+    """Return a function that receives the `RoundEvent` of each round, in the process of the command.
 
-    An error that one of them raises ends the run after that round, which can be resumed. The message begins
+    An error that it raises ends the run after that round, which can be resumed. The message begins
     with the file and line in the user's code.
 
     Args:
-        references: References such as "./watch.py:show".
+        reference: A reference such as "./watch.py:show".
 
     Raises:
         UsageError: There is no such function.
         UserCodeError: The file raised an error while it was imported.
     """
-    return [_callback(one) for one in references]
-
-
-def _callback(reference: str) -> RoundWatcher:
     call: object = load(reference)
     if not callable(call):
         raise UsageError(f"{reference} is a {type(call).__name__}; it must be a function of a RoundEvent")
@@ -109,7 +105,6 @@ def _spelt(value: object) -> str:
     return str(value)
 
 
-Begun = Callable[[], None]
 PLACED = ("execution", "actors", "clients_per_actor", "gpu_fraction")  # of [runtime]: how clients are placed
 
 

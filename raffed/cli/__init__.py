@@ -41,10 +41,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         begin_again()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-        code = _shown(code)
-        if code != ended.code:
-            raise SystemExit(code) from None
-        raise
+        raise SystemExit(_shown(code)) from None
 
 
 def _carried_out(words: list[str], signals: StopSignals, again: bool) -> None:
@@ -75,17 +72,15 @@ def _carried_out(words: list[str], signals: StopSignals, again: bool) -> None:
         sys.exit(2 if isinstance(error, UsageError) else 1)
     except (MemoryError, ImportError, OSError, RuntimeError) as error:
         name = str(getattr(error, "filename", None) or "the last file")
-        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            tell(f"raffed: {name}: this name is too long; choose a shorter one", error=True)
-            sys.exit(2)
+        too_long = isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG
+        why = f"{name}: this name is too long; choose a shorter one" if too_long else no_memory(error)
         if is_full(error):
-            advice = "free some space, then repeat the command"
-            tell(f"raffed: there is no space left at {name}; {advice}", error=True)
-            sys.exit(1)
-        if (why := no_memory(error)) is None:
+            why = f"there is no space left at {name}; free some space, then repeat the command"
+        if why is None:
             raise
         tell(f"raffed: {why}", error=True)
-        sys.exit(2 if isinstance(error, ImportError) else 1)  # no work begins before everything is loaded
+        refused = too_long or isinstance(error, ImportError)  # no work begins before everything is loaded
+        sys.exit(2 if refused else 1)
 
 
 def _open_streams() -> None:

@@ -10,14 +10,12 @@ import typer
 from raffed import __version__
 from raffed.api.many_runs import COMMAND
 from raffed.cli import (
-    adopting,
     checking,
     config,
     execution,
     listing,
     reproducing,
     running,
-    splitting,
     submitting,
     tuning,
     user_code,
@@ -96,14 +94,14 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {  # panel of the help →
         "new": user_code.new,
         "check": user_code.check,
         "leakage": user_code.leakage,
-        "adopt": adopting.adopt,
+        "adopt": user_code.adopt,
     },
     "Look around": {
         "methods": listing.methods,
         "datasets": listing.datasets,
         "models": listing.models,
         "metrics": listing.metrics,
-        "splits": splitting.splits,
+        "splits": listing.splits,
         "schema": config.schema,
         "doctor": checking.doctor,
     },
@@ -114,15 +112,14 @@ HINTING = ("run", "compare", "tune", "resume")  # their options may be confused 
 def below_options(command: Callable[..., None]) -> str | None:
     """Return what the help shows below the options: the sections of the command's docstring."""
     parts = [
-        f"[bold]{title}[/bold]\n{unwrapped(escaped(text)).replace(BETWEEN_EXAMPLES, EXAMPLE)}"
+        f"[bold]{title}[/bold]\n{unwrapped(escaped(text)).replace(BETWEEN, BETWEEN[1:])}"
         for title, text in sections_of(command).items()
         if title not in ("", "Args")
     ]
     return "\n\n".join(parts) or None
 
 
-EXAMPLE = "\nraffed "
-BETWEEN_EXAMPLES = f"\n{EXAMPLE}"
+BETWEEN = "\n\nraffed "  # two examples
 
 
 def unwrapped(text: str) -> str:
@@ -141,4 +138,6 @@ for panel, commands in COMMANDS.items():
             context_settings=submitting.PASSED if name == "submit" else None,
         )(documented(command))
 app.command(COMMAND, hidden=True)(execution.seed_process)
+list_runs = documented(listing.list_runs)
+listing.runs.command("list", help=unwrapped(sections_of(list_runs)[""]))(list_runs)
 app.add_typer(listing.runs, name="runs", rich_help_panel="Look around")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
-import json
 import os
 import sys
 import time
@@ -18,16 +18,18 @@ import typer
 import raffed
 from raffed.api.reporting import reported, write_item_tables
 from raffed.cli.config import read_config
-from raffed.cli.messages import counted, duration, plain, set_as_recorded
-from raffed.cli.options import AcceptChangedCode, AsJson, DataRoot, Flags, TrustCode, run_options, text_of
+from raffed.cli.messages import counted, duration, set_as_recorded, tell_event
+from raffed.cli.options import AcceptChangedCode, AsJson, DataRoot, Flags, run_options, text_of
 from raffed.cli.screen import Screen, make_screen
 from raffed.cli.signals import StopSignals
-from raffed.cli.tables import console, line, mark, show
+from raffed.cli.tables import ABSENT, BROKEN, DOUBTFUL, OK, console, line, show
 from raffed.errors import UsageError
 from raffed.results.storage import fetched, is_url, mirrored, named, unpacked
 from raffed.results.text import tell
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from raffed.bundles.replaying import Replay
     from raffed.runs.verify_files import Certificate, VerificationCheck
 
@@ -54,13 +56,10 @@ def watch_report(runs: Sequence[str], place: str, screen: Screen, as_json: bool)
 
     places, out = [Path(one) for one in runs], Path(place)
     written: list[Path] = []
-    told: set[str] = set()
 
+    @functools.cache  # a thing is said once, and not again after every change
     def tell_once(text: str) -> None:
-        """Say a thing once, and not again after every change."""
-        if text not in told:
-            tell(f"raffed: {text}", error=True)
-            told.add(text)
+        tell(f"raffed: {text}", error=True)
 
     def write() -> None:
         try:
@@ -117,7 +116,7 @@ def snapshot(places: Iterable[Path]) -> Snapshot:
 
 
 SHORT = 16
-MARKS = {"ok": ("✓", "green"), "absent": ("·", "dim"), "note": ("!", "yellow"), "broken": ("✗", "red")}
+MARKS = {"ok": OK, "absent": ABSENT, "note": DOUBTFUL, "broken": BROKEN}
 
 
 def verify(
@@ -127,7 +126,6 @@ def verify(
     author_python: str = "",
     as_json: AsJson = False,
     accept: AcceptChangedCode = False,
-    trust: TrustCode = False,
 ) -> None:
     """Check a run's hashes, and execute some of its rounds again.
 
@@ -145,8 +143,7 @@ def verify(
             run_folder, rounds, progress=watched, accept_changed_code=accept, author_python=author_python
         )
         if as_json:
-            told = {**certificate.as_dict(), "folder": named(run_folder)}
-            tell(json.dumps({"event": "certificate", **plain(told)}, allow_nan=False))
+            tell_event({"event": "certificate", **certificate.as_dict(), "folder": named(run_folder)})
         else:
             _show_certificate(certificate)
     if not certificate.ok:
@@ -155,50 +152,39 @@ def verify(
 
 def _show_certificate(certificate: Certificate) -> None:
     """Show one line per file, one line for all equal rounds of a kind, and every difference."""
-    told = (
-        f"{named(certificate.folder)}: {certificate.run_id}, {certificate.state}, "
-        f"{counted(certificate.rounds_done, 'round')}"
-    )
-    tell(told)
-    files = [check for check in certificate.checks if check.round is None]
-    again = [check for check in certificate.checks if check.round is not None]
-    rows = [(check.what, check.recorded, check.found, check.ok) for check in files]
-    rows += list(_grouped(again))
-    lines = [
-        (what, old[:SHORT], new[:SHORT], mark(*MARKS["ok" if ok else "broken"]))
-        for what, old, new, ok in rows
-    ]
-    show(("what", "recorded", "found", ""), lines, title="Certificate")
+    done, state = counted(certificate.rounds_done, "round"), certificate.state
+    tell(f"{named(certificate.folder)}: {certificate.run_id}, {state}, {done}")
+    rows = [_checked(check.what, check) for check in certificate.checks if check.round is None]
+    rows += _grouped([check for check in certificate.checks if check.round is not None])
+    show(("what", "recorded", "found", ""), rows, title="Certificate")
     wrong = sum(not check.ok for check in certificate.checks)
     checks, executed = counted(len(certificate.checks), "check"), counted(len(certificate.rounds), "round")
     count = f"{checks}, {executed} executed again, {duration(certificate.seconds)}"
     if certificate.ok and not certificate.rounds_done:
         tell(f"NOTHING TO EXECUTE: the run has not recorded a round yet; {checks} of its files passed")
     else:
-        so_far = (
-            ""
-            if certificate.state == "finished"
-            else f" so far, the run is not finished ({certificate.state})"
-        )
+        so_far = "" if state == "finished" else f" so far, the run is not finished ({state})"
         tell(f"VERIFIED{so_far}: {count}" if certificate.ok else f"NOT VERIFIED: {count}, {wrong} differ")
     for note in (*certificate.segments, *certificate.notes):
         tell(note)
     if certificate.differs:
-        tell(
-            f"versions or the machine differ: {', '.join(certificate.differs)}"
-            + (" (may explain other bits)" if wrong else "")
-        )
+        explained = " (may explain other bits)" if wrong else ""
+        tell(f"versions or the machine differ: {', '.join(certificate.differs)}{explained}")
 
 
-def _grouped(again: Sequence[VerificationCheck]) -> Iterator[tuple[str, str, str, bool]]:
+def _checked(what: str, check: VerificationCheck) -> tuple[str | Text, ...]:
+    return what, check.recorded[:SHORT], check.found[:SHORT], OK if check.ok else BROKEN
+
+
+def _grouped(again: Sequence[VerificationCheck]) -> Iterator[tuple[str | Text, ...]]:
     for what in dict.fromkeys(check.what for check in again):
         same = [check for check in again if check.what == what and check.ok]
         if same:
             numbers = ranges([check.round or 0 for check in same])
-            yield f"{what}, round {numbers} again", same[-1].recorded, same[-1].found, True
+            yield _checked(f"{what}, round {numbers} again", same[-1])
         for check in again:
             if check.what == what and not check.ok:
-                yield f"{what}, round {check.round} again", check.recorded, check.found, False
+                yield _checked(f"{what}, round {check.round} again", check)
 
 
 def ranges(numbers: Sequence[int]) -> str:
@@ -213,12 +199,7 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def report(
-    runs: list[str],
-    *,
-    place: str,
-    protocols: bool = False,
-    as_json: AsJson = False,
-    watch: bool = False,
+    runs: list[str], *, place: str, protocols: bool = False, as_json: AsJson = False, watch: bool = False
 ) -> None:
     """Summarise runs: tables, curves, one HTML file.
 
@@ -232,11 +213,11 @@ def report(
             test, after which round. report.html holds it, too.
         watch: Write the report again whenever runs change, until Ctrl-C.
     """
-    if watch:
-        with make_screen(as_json, quiet=False) as screen:
+    with make_screen(as_json) as screen, contextlib.ExitStack() as stack:
+        if watch:
             watch_report(runs, place, screen, as_json)
-        return
-    with make_screen(as_json, quiet=False) as screen, mirrored(place) as out, contextlib.ExitStack() as stack:
+            return
+        out = stack.enter_context(mirrored(place))
         places = [stack.enter_context(fetched(one)) for one in runs]
         whole = write_report(stack.enter_context(unpacked(places)), out, screen, protocols)
     if not whole:
@@ -304,9 +285,9 @@ def doctor(
     for one in findings:
         broken += [one.what] * (one.state == "broken")
         if as_json:
-            tell(json.dumps({"event": "finding", **vars(one)}))
+            tell_event({"event": "finding", **vars(one)})
         else:
-            console().print(line(*MARKS[one.state], one.what, one.found, one.advice))
+            console().print(line(MARKS[one.state], one.what, one.found, one.advice))
     if not as_json:
         things = f"{counted(len(broken), 'essential thing')} {'is' if len(broken) == 1 else 'are'}"
         tell(f"{things} broken: {', '.join(broken)}" if broken else "raffed can run here")
@@ -322,7 +303,6 @@ def export(
     client: int | None = None,
     best: bool = False,
     accept: AcceptChangedCode = False,
-    trust: TrustCode = False,
 ) -> None:
     """Write a run's final weights, by the names of your own class.
 
@@ -359,7 +339,7 @@ def bundle(place: str, *, out: Path, license: str = "", as_json: AsJson = False)
     """
     found = raffed.bundle(place, out, license=license)
     if as_json:
-        tell(json.dumps({"event": "bundle", **asdict(found), "path": str(found.path)}, allow_nan=False))
+        tell_event({"event": "bundle", **asdict(found), "path": str(found.path)})
         return
     what = f"{counted(len(found.runs), 'run')}, {counted(found.files, 'file')}, {found.size:,} bytes"
     tell(f"{found.path}: {what}")
@@ -406,7 +386,7 @@ def replay(
         progress=sys.stdout.isatty() and not as_json,
     )
     if as_json:
-        tell(json.dumps({"event": "replay", **plain(found.as_dict())}, allow_nan=False))
+        tell_event({"event": "replay", **found.as_dict()})
     else:
         _show_replay(found)
     if not found.ok:
@@ -416,28 +396,20 @@ def replay(
 def _show_replay(found: Replay) -> None:
     """Show a table of what was compared for each run, and what may explain differences."""
     rows = [
-        (
-            one.name,
-            check.what if check.round is None else f"{check.what}, round {check.round}",
-            check.recorded[:SHORT],
-            check.found[:SHORT],
-            mark(*MARKS["ok" if check.ok else "broken"]),
-        )
+        (one.name, *_checked(check.what + ("" if check.round is None else f", round {check.round}"), check))
         for one in found.runs
         for check in one.checks
     ]
     show(("run", "what", "recorded", "found", ""), rows, title="Replay")
     equal = sum(one.ok for one in found.runs)
     rounds = sum(one.rounds for one in found.runs)
-    words = (
-        f"{equal} of {counted(len(found.runs), 'run')}, {counted(rounds, 'round')}, {duration(found.seconds)}"
-    )
-    tell(f"EQUAL: {words}" if found.ok else f"NOT EQUAL: {words}")
+    runs, spent = counted(len(found.runs), "run"), duration(found.seconds)
+    said = "EQUAL" if found.ok else "NOT EQUAL"
+    tell(f"{said}: {equal} of {runs}, {counted(rounds, 'round')}, {spent}")
     for one in found.runs:
         for note in one.notes:
             tell(f"{one.name}: {note}")
         if one.differs:
             explained = "" if one.ok else " (may explain other bits)"
             tell(f"{one.name}: versions differ: {', '.join(one.differs)}{explained}")
-    out = found.folder
-    tell(f"raffed report {out}/recorded --out {out}/report shows what was recorded")
+    tell(f"raffed report {found.folder}/recorded --out {found.folder}/report shows what was recorded")

@@ -11,7 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from raffed.cli.options import BriefCommand, Flags, Typed
+from raffed.cli.messages import few
+from raffed.cli.options import FLAGS, BriefCommand, Flags, Typed
 from raffed.config.portable import set_where_possible
 from raffed.config.run import RunConfig
 from raffed.config.sections import Runtime
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
 # What was probably meant, where something was typed in another place than it belongs.
 #
 # Only looked at after a mistake, because it reads the arguments of methods from their source.
-
-
-FEW = 4  # methods that a message names
 
 
 def _arguments(method: str) -> set[str]:
@@ -73,27 +71,20 @@ def option_hint(option: str, words: Sequence[str]) -> str:
     known = [one.lower() for one in typed if one.lower() in METHODS]
     takers = [method for method in (known if typed else METHODS) if name in _arguments(method)]
     if takers:
-        shown = ", ".join(takers[:FEW]) + (f" and {len(takers) - FEW} more" if len(takers) > FEW else "")
         choose = "" if typed else f"--method {takers[0]} "
-        return f"{option} is not an option; {name} is an argument of {shown}: give {choose}--set {name}=VALUE"
+        taken = f"{name} is an argument of {few(takers)}"
+        return f"{option} is not an option; {taken}: give {choose}--set {name}=VALUE"
     return ""
 
 
 Tables: TypeAlias = dict[str, Json]
-OWNERS = (  # flag, section, and the names there of what it sets and of the arguments of that
-    ("method", "", "method", "args"),
-    ("loss", "", "loss", "loss_args"),
-    ("model.name", "model", "name", "args"),
-    ("data.split", "data", "split", "split_args"),
-    ("data.transform", "data", "transform", "transform_args"),
-    ("local.schedule", "local", "schedule", "schedule_args"),
-    ("local.optimizer", "local", "optimizer", "optimizer_args"),
-    ("federation.selection", "federation", "selection", "selection_args"),
-    ("federation.mean", "federation", "mean", "mean_args"),
-    ("federation.compression", "federation", "compression", "compression_args"),
-)
-# Fields that NAME=VALUE sets, and that a flag adds to
-TABLES = tuple(dict.fromkeys(args for _, _, _, args in OWNERS))
+OF = {"args": "method", "model.args": "model.name"}
+# Field that NAME=VALUE sets, and that a flag adds to → the field with the name of what has these arguments
+OWNERS = {
+    flag.field: OF.get(flag.field, flag.field.removesuffix("_args"))
+    for flag in FLAGS
+    if flag.field.endswith("args")
+}
 ACTORS = ("actors", "clients_per_actor")  # two ways to set the number of actors
 
 
@@ -135,23 +126,25 @@ def merged(tables: Tables, flags: Flags) -> Tables:
     flag for the number of actors drops the file's other setting for that number.
     """
     tables = copy.deepcopy(tables)
-    for flag, section, name, args in OWNERS:
+    for args, owner in OWNERS.items():
+        section, _, name = owner.rpartition(".")
         owned = table_of(tables.get(section)) if section else tables
-        if _renamed(flags.get(flag), owned, name):
-            owned.pop(args, None)
+        if _renamed(flags.get(owner), owned, name):
+            owned.pop(args.rpartition(".")[2], None)
     placed_by = [name for name in ACTORS if flags.get(f"runtime.{name}")]
     for name in ACTORS:
         if placed_by and name not in placed_by:
             table_of(tables.get("runtime")).pop(name, None)
     for field, typed in flags.items():
         if field == "faults":
-            tables[field] = read_plan(Path(str(typed)))
+            found = read_toml(Path(str(typed)))
+            tables[field] = table_of(found["faults"]) if "faults" in found else found
             continue
         section, _, name = field.rpartition(".")
         table = tables.setdefault(section, {}) if section else tables
         if not isinstance(table, dict):
             raise UsageError(f"[{section}] is {table!r}, but must be a table")
-        if name in TABLES:
+        if field in OWNERS:
             table[name] = {**table_of(table.get(name)), **assignments(typed)}
         else:
             table[name] = list(typed) if isinstance(typed, list) else typed
@@ -185,12 +178,6 @@ def check_used(tables: Tables, flags: Flags) -> None:
             raise UsageError(
                 f"privacy.{name} = {privacy[name]!r} has no effect without privacy.noise; also give --noise"
             )
-
-
-def read_plan(path: Path) -> Tables:
-    """Return the table [faults] of a file, or all its tables if it has no such table."""
-    found = read_toml(path)
-    return table_of(found["faults"]) if "faults" in found else found
 
 
 def _renamed(flag: Typed, table: Tables, key: str) -> bool:

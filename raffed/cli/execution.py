@@ -9,21 +9,13 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
 import typer
 
-from raffed.api.many_runs import (
-    MOST,
-    Ending,
-    execute_all,
-    execute_at_once,
-    failed_event,
-    with_one_process,
-)
+from raffed.api.many_runs import MOST, Ending, execute_all, execute_at_once, failed_event
 from raffed.api.progress import Event, Shown, finished_event
 from raffed.api.running import Run, holds_run
 from raffed.cli.checking import write_report
@@ -89,7 +81,10 @@ def execute(
         except (KeyboardInterrupt, Exception) as error:
             if not isinstance(error, KeyboardInterrupt) and not signals.cut:
                 raise
-            _told_end(run, screen, continues)
+            if screen.one_is_done or holds_run(folder):
+                screen.show(stopped_event(run.about, folder, continues))
+            else:
+                screen.unbegun()
             raise SystemExit(signals.code or 130) from None
     if result.state != "finished":
         screen.show(stopped_event(run.about, folder, continues))
@@ -104,14 +99,6 @@ def execute(
 def stopped_event(about: Event, place: Path, again: str) -> Event:
     """Return the event of work that ended early, with the command that continues it."""
     return {"event": "stopped", **about, "folder": named(place), "resume": named(again)}
-
-
-def _told_end(run: Run, screen: Screen, continues: str) -> None:
-    """Report that a run was ended from outside, and the command that continues it."""
-    if screen.one_is_done or holds_run(run.folder):
-        screen.show(stopped_event(run.about, run.folder, continues))
-    else:
-        screen.unbegun()
 
 
 def headline(config: RunConfig, folder: Path) -> str:
@@ -172,21 +159,19 @@ def check_single(seeds: int | None, given: Mapping[str, object]) -> None:
         )
 
 
-def one_process_each(config: RunConfig, file: Path | None, flags: Flags) -> RunConfig:
-    """Return the run with a process of its own, unless flags or the file say how its clients are placed."""
+def says_execution(file: Path | None, flags: Flags) -> bool:
+    """Return whether flags or a file name the kind of execution, although it may be the default."""
     tables: Tables = read_local(file) if file else {}
-    typed = "runtime.execution" in flags or "execution" in table_of(tables.get("runtime"))
-    return replace(config, runtime=with_one_process(config.runtime, typed))
+    return "runtime.execution" in flags or "execution" in table_of(tables.get("runtime"))
 
 
-def run_many(runs: Sequence[Run], out: Path, screen: Screen, *, at_once: bool, profile: bool = False) -> None:
+def run_many(runs: Sequence[Run], out: Path, screen: Screen, profile: bool = False) -> None:
     """Execute runs, or what is left of them, and report on all.
 
     Args:
         runs: The runs.
         out: The folder of everything.
         screen: Shows the runs and the report.
-        at_once: Whether runs in one process each may execute at the same time.
         profile: Whether it is shown of each run where its time went.
 
     Raises:
@@ -203,11 +188,7 @@ def run_many(runs: Sequence[Run], out: Path, screen: Screen, *, at_once: bool, p
             times.show(screen, run.method)
 
     endings = execute_all(
-        runs,
-        screen,
-        at_once=at_once,
-        in_turn=in_turn,
-        together=lambda left: execute_stoppable(left, screen, out),
+        runs, screen, in_turn=in_turn, together=lambda left: execute_stoppable(left, screen, out)
     )
     _end(runs, endings, out, screen)
 
@@ -268,8 +249,7 @@ class ProcessScreen(JsonScreen):
     def stopping(self) -> None:
         """Show nothing."""
 
-    def unbegun(self) -> None:
-        """Show nothing."""
+    unbegun = stopping
 
 
 def seed_process() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import math
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -75,7 +76,10 @@ def refuse_gone(words: Sequence[str]) -> None:
             raise UsageError(f"{typed}: {instead}")
 
 
-# Write numbers for people: shares, counts and durations.
+# Write numbers and names for people, and events for programs.
+
+
+LISTED = 4  # names of many that a line lists
 
 
 def percent(share: float | None) -> str:
@@ -88,11 +92,22 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
+def few(names: Sequence[str]) -> str:
+    """Write names one after the other. Of many only the first are listed, and how many more there are."""
+    more = len(names) - LISTED
+    return ", ".join(names) if more < 2 else f"{', '.join(names[:LISTED])} and {more} more"
+
+
 def duration(seconds: float) -> str:
     """Write 3725 seconds as "1:02:05"."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def tell_event(event: Mapping[str, Any]) -> None:
+    """Print an event for programs: one JSON object on a line."""
+    tell(json.dumps(plain(dict(event)), allow_nan=False))
 
 
 def plain(value: Any) -> Any:
@@ -127,18 +142,13 @@ class WarningCount(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno == logging.WARNING:
             self.count(record.getMessage())
-        if _nobody_else_shows(self) and logging.lastResort is not None:
+        handlers = (*logging.getLogger(LOGGER).handlers, *logging.getLogger().handlers)
+        if logging.lastResort is not None and all(one is self for one in handlers):
             logging.lastResort.handle(record)
 
     def count(self, text: str) -> None:
         """Count a warning that was shown in another way, such as that of another process."""
         self.texts[" ".join(text.split())] += 1
-
-
-def _nobody_else_shows(mine: logging.Handler) -> bool:
-    """Return whether Python itself would show a record, because there is no other handler."""
-    handlers = (*logging.getLogger(LOGGER).handlers, *logging.getLogger().handlers)
-    return all(one is mine for one in handlers)
 
 
 @contextlib.contextmanager
@@ -157,8 +167,10 @@ def repeated_warnings(words: list[str]) -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(count)
-        for line in summary(count.texts):
-            tell(line, error=True)
+        if count.texts:
+            tell(f"raffed: {counted(sum(count.texts.values()), 'warning')}:", error=True)
+        for text, often in count.texts.items():
+            tell(f"  {visible(text)}{f' ({often} times)' if often > 1 else ''}", error=True)
 
 
 def count_warning(text: str) -> None:
@@ -166,15 +178,3 @@ def count_warning(text: str) -> None:
     for one in logging.getLogger(LOGGER).handlers:
         if isinstance(one, WarningCount):
             one.count(text)
-
-
-def summary(texts: Counter[str]) -> list[str]:
-    """Return the lines that repeat warnings, in the order in which they came; none without warnings.
-
-    Args:
-        texts: Text of a warning → how often it came.
-    """
-    if not texts:
-        return []
-    lines = [f"  {visible(text)}{f' ({often} times)' if often > 1 else ''}" for text, often in texts.items()]
-    return [f"raffed: {counted(sum(texts.values()), 'warning')}:", *lines]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -40,17 +41,13 @@ AcceptChangedCode: TypeAlias = Annotated[
         help="Take own code that has changed since the run was begun; it is recorded.",
     ),
 ]
-TrustCode: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--trust-code",
-        help="Execute the code that a file or folder names, now and later; its files are listed.",
-        callback=lambda typed: trust_typed() if typed else None,
-        expose_value=False,
-    ),
-]
-PLAN_HELP = "List what would run, and run nothing."
-Plan: TypeAlias = Annotated[bool, typer.Option("--plan", help=PLAN_HELP)]
+TRUST_CODE = typer.Option(  # of every command that has AcceptChangedCode
+    "--trust-code",
+    help="Execute the code that a file or folder names, now and later; its files are listed.",
+    callback=lambda typed: trust_typed() if typed else None,
+    expose_value=False,
+)
+Plan: TypeAlias = Annotated[bool, typer.Option("--plan", help="List what would run, and run nothing.")]
 AsJson: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Write only JSON to stdout, one object per line.")
 ]
@@ -84,10 +81,7 @@ USUAL = (
     *("local.lr", "local.batch_size", "local.epochs", "federation.rounds"),
     "runtime.execution",
 )
-RARE = (
-    *("board", "tracker", "project", "on_round", "profile", "at_once", "released", "tables"),
-    *("accept", "trust"),
-)
+RARE = ("board", "tracker", "project", "on_round", "profile", "at_once", "released", "tables", "accept")
 HELP_ALL = "--help-all"
 _NAMED = inspect.Parameter.KEYWORD_ONLY
 SPELT = {  # field → its option, where that is not made from the name of the field
@@ -279,11 +273,16 @@ def documented(command: Command) -> Command:
     """
     said = sections_of(command).get("Args", "")
     entries = {name: (spelling, help) for name, spelling, help in ENTRY.findall(said)}
-    parameters = [
-        _documented(one, *entries[one.name]) if one.name in entries else one
-        for one in inspect.signature(command, eval_str=True).parameters.values()
-    ]
-    return _with_parameters(command, parameters)
+    parameters = []
+    for one in inspect.signature(command, eval_str=True).parameters.values():
+        parameters.append(_documented(one, *entries[one.name]) if one.name in entries else one)
+        if one.name == "accept":
+            trust = copy.copy(TRUST_CODE)
+            trust.hidden = get_args(one.annotation)[1].hidden
+            parameters.append(one.replace(name="trust", annotation=Annotated[bool, trust]))
+    # Typer passes an option that is not exposed as well
+    called = functools.wraps(command)(lambda trust=None, **given: command(**given))
+    return _with_parameters(called, parameters)
 
 
 def sections_of(command: Command) -> dict[str, str]:
@@ -344,7 +343,7 @@ def typed_flags(given: Mapping[str, Typed], wanted: Iterable[Flag] = FLAGS) -> F
     if "args" in typed and given.get("preset") is not None:
         before = typed["args"]
         typed["args"] = [*(before if isinstance(before, list) else []), f"preset={given['preset']}"]
-    return {field: value for field, value in typed.items() if value is not None and value != []}
+    return {field: value for field, value in typed.items() if value not in (None, [], ())}
 
 
 def text_of(flags: Flags, field: str) -> str | None:
@@ -371,12 +370,7 @@ def _option(flag: Flag, usual: bool) -> inspect.Parameter:
         show_default=False,
         autocompletion=_COMPLETERS.get(flag.field),
     )
-    return inspect.Parameter(
-        flag.parameter,
-        _NAMED,
-        default=None,
-        annotation=Annotated[typed | None, option],
-    )
+    return inspect.Parameter(flag.parameter, _NAMED, default=None, annotation=Annotated[typed | None, option])
 
 
 def help_text(declared: Declaration, flag: str) -> str:
@@ -385,9 +379,7 @@ def help_text(declared: Declaration, flag: str) -> str:
     Square brackets would be markup, so they are escaped.
     """
     between = f" {declared.range}" if declared.range else ""
-    return (
-        f"{declared.summary}{between}".replace("[", "\\[") + f" [dim]({shown_default(declared, flag)})[/dim]"
-    )
+    return f"{escaped(declared.summary + between)} [dim]({shown_default(declared, flag)})[/dim]"
 
 
 def shown_default(declared: Declaration, flag: str) -> str:

@@ -26,19 +26,8 @@ from raffed.cli.config import ACTORS, placed
 from raffed.cli.execution import execute as run_one
 from raffed.cli.execution import execute_stoppable
 from raffed.cli.messages import counted, duration
-from raffed.cli.options import (
-    FLAGS,
-    AcceptChangedCode,
-    AsJson,
-    Flags,
-    Plan,
-    TrustCode,
-    completed,
-    run_options,
-    text_of,
-)
-from raffed.cli.planning import item_rows, plan_event, stated
-from raffed.cli.screen import Overall, Screen, make_screen
+from raffed.cli.options import FLAGS, AcceptChangedCode, AsJson, Flags, Plan, completed, run_options, text_of
+from raffed.cli.screen import Overall, Row, Screen, make_screen
 from raffed.cli.tables import show
 from raffed.config.portable import set_where_possible
 from raffed.config.sections import Runtime
@@ -84,7 +73,6 @@ def reproduce(
     tables: bool = False,
     listed: bool = False,
     accept: AcceptChangedCode = False,
-    trust: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce a table or figure of a paper, or a table of your own.
@@ -135,22 +123,25 @@ def reproduce(
         _announce(found, scale, planned, done, count, timed)
         if plan:
             rows = item_rows(planned, done, brief=not as_json)
-            screen.show(plan_event(rows, f"{counted(len(rows), 'cell')} of {found.key}"))
+            screen.plan(rows, f"{counted(len(rows), 'cell')} of {found.key}")
         else:
             check_possible(found, planned, "is finished" if tables else "can be run")
             _reproduce(asked, planned, None if tables else seconds, screen, tables)
 
 
-def _tell(text: str) -> None:
-    tell(text, error=True)
+_tell = partial(tell, error=True)
 
 
 def _reproduce(
     asked: Asked, found: list[Planned], seconds: float | None, screen: Screen, tables: bool
 ) -> None:
+    def progress(what: str, share: float) -> None:
+        screen.show({"event": "study", "what": what, "share": share})
+
     def do(job: Planned) -> None:
         if isinstance(job, PlannedStudy):
-            _study(job, asked, screen)
+            progress(f"{studies()[job.study].title}, seed {job.seed} → {job.folder}", 0.0)
+            execute_planned(job, asked.root, asked.runtime, progress)
         elif isinstance(job, PlannedRun):
             run = as_run(job, asked.accept)
             run_one(run.go_on, run, screen, again="the same command")
@@ -174,19 +165,6 @@ def _reproduce(
         )
 
 
-def _study(job: PlannedStudy, asked: Asked, screen: Screen) -> None:
-    """Execute a study on the CPU, or on the GPU with --gpu-fraction.
-
-    A study that was interrupted starts again from its beginning the next time.
-    """
-
-    def tell(what: str, share: float) -> None:
-        screen.show({"event": "study", "what": what, "share": share})
-
-    tell(f"{studies()[job.study].title}, seed {job.seed} → {job.folder}", 0.0)
-    execute_planned(job, asked.root, asked.runtime, tell)
-
-
 def _announce(
     item: Item, scale: str, found: Sequence[Planned], finished: Collection[Path], seeds: int, timed: bool
 ) -> None:
@@ -200,31 +178,23 @@ def _announce(
     time = time if timed else "whose time and data are looked at when they begin"
     runs = sum(isinstance(job, PlannedRun) for job in to_run)
     what = [counted(runs, "run")] if item.cells or not item.study else []
-    what += (
-        [f"study for {counted(len(to_run) - runs, 'seed')} (its time is stated for two slow cores)"]
-        if item.study
-        else []
-    )
+    if item.study:
+        what.append(
+            f"study for {counted(len(to_run) - runs, 'seed')} (its time is stated for two slow cores)"
+        )
     lines.append(f"  {' and '.join(what)}, {time}; {len(ended)} are finished already")
     otherwise = sum(isinstance(job, PlannedRun) and job.folder.name != run_name(job.config) for job in ended)
     if otherwise:
-        said = counted(otherwise, "finished run")
-        lines.append(
-            "  computed in another way (in stacks, on a GPU, or with other threads, bits or convolutions): "
-            f"{said}"
-        )
+        how = "in stacks, on a GPU, or with other threads, bits or convolutions"
+        lines.append(f"  computed in another way ({how}): {counted(otherwise, 'finished run')}")
     if later := unchosen(found) * seeds:
         lines.append(f"  then {counted(later, 'run')} of the settings that these choose")
     lines += [f"  {line}" for line in stated(found, finished)]
     lines += [f"  {line}" for line in (item.published.stated() if item.published else ())]
-    total, here = (
-        len({(c.row, c.column) for c in cells})
-        for cells in (item.cells, [c for job in found if isinstance(job, PlannedRun) for c in job.cells])
-    )
-    if here < total:
-        lines.append(
-            f"  {total - here} of {total} cells are not part of what was asked, or not of this scale"
-        )
+    every = {cell.place[:2] for cell in item.cells}
+    here = {cell.place[:2] for job in found if isinstance(job, PlannedRun) for cell in job.cells}
+    if left := len(every - here):
+        lines.append(f"  {left} of {len(every)} cells are not part of what was asked, or not of this scale")
     tell(*(line for text in lines for line in text.splitlines()), error=True)
 
 
@@ -248,3 +218,53 @@ def _list(out: Path, own: str | None, asked: str | None) -> None:
         rows.append((key, item.title, cells, state(item, out)))
     show(("item", "what", "cells", "state"), rows, right="cells")
     tell("raffed reproduce PAPER/ITEM runs the cells that can be run here; --plan lists them first.")
+
+
+def item_rows(found: Sequence[Planned], done: Collection[Path], brief: bool) -> list[Row]:
+    """Return a row for each cell of a table: its runs, and why some are left out.
+
+    Args:
+        found: The runs and studies.
+        done: The folders of those that are finished.
+        brief: Whether a few words are said of what is left out, or the whole reason.
+    """
+    cells: dict[tuple[str, str], list[Planned]] = {}
+    for job in found:
+        places: list[Sequence[str]] = (
+            [cell.place for cell in job.cells] if isinstance(job, PlannedRun) else [("study", "")]
+        )
+        for place in dict.fromkeys((one[0], " · ".join(one[1:])) for one in places):
+            cells.setdefault(place, []).append(job)
+    return [
+        {
+            "row": row,
+            "column": column,
+            "runs": str(sum(not job.left_out or job.folder in done for job in jobs)),
+            "finished": str(sum(job.folder in done for job in jobs)),
+            "left out": "; ".join(
+                dict.fromkeys(_kind(job) if brief else job.left_out for job in _left_out(jobs, done))
+            ),
+        }
+        for (row, column), jobs in cells.items()
+    ]
+
+
+def stated(jobs: Sequence[Planned], done: Collection[Path]) -> list[str]:
+    """Return a line for each kind of reason: how many jobs it concerns, and the first whole reason."""
+    kinds: dict[str, list[str]] = {}
+    for job in _left_out(jobs, done):
+        kinds.setdefault(_kind(job), []).append(job.left_out)
+    return [
+        f"{len(reasons)} left out: {reasons[0]}"
+        + ("; --plan --json lists other reasons" if len(set(reasons)) > 1 else "")
+        for reasons in kinds.values()
+    ]
+
+
+def _kind(job: Planned) -> str:
+    """Return the beginning of the reason why a job is left out, which jobs of one kind share."""
+    return job.left_out.partition(":")[0]
+
+
+def _left_out(jobs: Sequence[Planned], done: Collection[Path]) -> list[Planned]:
+    return [job for job in jobs if job.left_out and job.folder not in done]

@@ -16,7 +16,7 @@ import typer
 
 import raffed
 from raffed.api.many_runs import method_runs, seed_runs
-from raffed.api.running import ComparedMethod, Run, by_label, callbacks, separated
+from raffed.api.running import ComparedMethod, Run, by_label, callback, separated
 from raffed.cli.config import (
     Tables,
     args_for,
@@ -27,27 +27,16 @@ from raffed.cli.config import (
     read_config,
     read_local,
 )
-from raffed.cli.execution import RoundTimes, asked_seeds, check_single, execute, one_process_each, run_many
+from raffed.cli.execution import RoundTimes, asked_seeds, check_single, execute, run_many, says_execution
 from raffed.cli.messages import counted, set_as_recorded
-from raffed.cli.options import (
-    FLAGS,
-    WHAT,
-    AcceptChangedCode,
-    AsJson,
-    File,
-    Flags,
-    Plan,
-    Quiet,
-    TrustCode,
-    run_options,
-)
-from raffed.cli.planning import plan_event, run_rows
-from raffed.cli.screen import make_screen
+from raffed.cli.options import FLAGS, WHAT, AcceptChangedCode, AsJson, File, Flags, Plan, Quiet, run_options
+from raffed.cli.screen import Row, make_screen
 from raffed.config.run import RunConfig
 from raffed.config.validation import table_of
 from raffed.errors import UsageError
 from raffed.methods import method_name
-from raffed.results.storage import fetched, mirrored
+from raffed.results.storage import fetched, mirrored, named
+from raffed.tables.planner import state_of
 from raffed.trackers import Guarded, MLflow, Sink, TensorBoard, WeightsAndBiases
 
 if TYPE_CHECKING:
@@ -71,7 +60,6 @@ def run(
     on_round: list[str] | None = None,
     profile: bool = False,
     accept: AcceptChangedCode = False,
-    trust: TrustCode = False,
 ) -> None:
     """Run one method on one split of a data set.
 
@@ -124,15 +112,12 @@ def run(
         config = read_config(file, flags)
         place = free_folder(config, "" if count is None else "seeds") if out is None else out
         if count is not None:
-            config = one_process_each(config, file, flags)
             with mirrored(place) as folder:
-                runs = seed_runs({config.method: config}, folder, count, True, accept)
-                run_many(runs, folder, screen, at_once=True)
+                placed_by_user = says_execution(file, flags)
+                runs = seed_runs({config.method: config}, folder, count, True, accept, placed_by_user)
+                run_many(runs, folder, screen)
             return
-        with (
-            mirrored(place) as folder,
-            followers(folder, on_round, board, tracker, project) as watchers,
-        ):
+        with mirrored(place) as folder, followers(folder, on_round, board, tracker, project) as watchers:
             times = RoundTimes()
             work = partial(raffed.run, config, folder)
             execute(work, Run.alone(config, folder), screen, watchers=[*watchers, times])
@@ -152,7 +137,6 @@ def resume(
     project: str | None = None,
     on_round: list[str] | None = None,
     accept: AcceptChangedCode = False,
-    trust: TrustCode = False,
 ) -> None:
     """Continue a run that was stopped or killed, to the same bits.
 
@@ -189,7 +173,6 @@ def compare(
     quiet: Quiet = False,
     profile: bool = False,
     accept: AcceptChangedCode = False,
-    trust: TrustCode = False,
 ) -> None:
     """Run several methods on the same split and seed, and report.
 
@@ -225,14 +208,22 @@ def compare(
         if count is None:
             runs = method_runs(configs, out, accept)
         else:
-            configs = {name: one_process_each(config, file, flags) for name, config in configs.items()}
-            runs = seed_runs(configs, out, count, accept=accept)
+            runs = seed_runs(configs, out, count, accept=accept, placed=says_execution(file, flags))
         if plan:
-            rows = run_rows(runs)
+            rows: list[Row] = [
+                {
+                    "method": run.method,
+                    "seed": str(run.config.seed),
+                    "rounds": str(run.config.federation.rounds),
+                    "state": state_of(run.folder) or "new",
+                    "folder": named(run.folder),
+                }
+                for run in runs
+            ]
             finished = sum(row["state"] == "finished" for row in rows)
-            screen.show(plan_event(rows, f"{counted(len(rows), 'run')}, {finished} finished"))
+            screen.plan(rows, f"{counted(len(rows), 'run')}, {finished} finished")
         else:
-            run_many(runs, out, screen, at_once=count is not None, profile=profile)
+            run_many(runs, out, screen, profile)
 
 
 def compared(methods: Sequence[str], file: Path | None, flags: Flags) -> dict[str, RunConfig]:
@@ -281,7 +272,7 @@ def followers(
         f"MLflow at {tracker}": (tracker, lambda: MLflow(str(tracker), folder)),
         f"Weights & Biases, project {project},": (project, lambda: WeightsAndBiases(str(project), folder)),
     }
-    own = callbacks(on_round or [])
+    own = [*map(callback, on_round or ())]
     with contextlib.ExitStack() as stack:
         trackers: list[RoundWatcher] = [
             stack.enter_context(contextlib.closing(Guarded(title, make)))
@@ -323,7 +314,6 @@ def extend(
     quiet: Quiet = False,
     on_round: list[str] | None = None,
     accept: AcceptChangedCode = False,
-    trust: TrustCode = False,
 ) -> None:
     """Continue a run to more rounds, with the bits of one that had them from the start.
 
@@ -345,13 +335,7 @@ def extend(
         config = run_config(folder).changed({"federation.rounds": rounds})
         runtime = placed(config.runtime, flags)
         work = partial(raffed.extend, folder, rounds, runtime=runtime, accept_changed_code=accept)
-        execute(work, Run.alone(config, folder), screen, watchers=callbacks(on_round or []))
-
-
-def tables_of(config: RunConfig) -> Tables:
-    """Return a configuration as the tables of a TOML file."""
-    found: Tables = json.loads(json.dumps(config.as_dict()))
-    return found
+        execute(work, Run.alone(config, folder), screen, watchers=[*map(callback, on_round or ())])
 
 
 @run_options(without=[*FIXED, *PRIVATE])
@@ -365,7 +349,6 @@ def fork(
     quiet: Quiet = False,
     on_round: list[str] | None = None,
     accept: AcceptChangedCode = False,
-    trust: TrustCode = False,
 ) -> None:
     """Continue a run from one of its rounds with other settings, in a new folder.
 
@@ -381,13 +364,10 @@ def fork(
 
         Method, network, privacy and the number of clients stay.
     """
-    with (
-        make_screen(as_json, quiet) as screen,
-        fetched(place, whole=True) as source,
-        mirrored(out) as folder,
-    ):
+    with make_screen(as_json, quiet) as screen, fetched(place, whole=True) as source, mirrored(out) as folder:
         from raffed.runs.folder import run_config
 
-        config = config_of(merged(tables_of(run_config(source)), flags), flags)
+        tables: Tables = json.loads(json.dumps(run_config(source).as_dict()))  # as a TOML file has them
+        config = config_of(merged(tables, flags), flags)
         work = partial(raffed.fork, source, config, folder, at=at, accept_changed_code=accept)
-        execute(work, Run.alone(config, folder), screen, watchers=callbacks(on_round or []))
+        execute(work, Run.alone(config, folder), screen, watchers=[*map(callback, on_round or ())])

@@ -20,16 +20,8 @@ import typer
 
 from raffed.api.progress import Event, Shown, measured
 from raffed.cli.messages import count_warning, counted, duration, percent, plain
-from raffed.cli.planning import show_plan, trial_rows
 from raffed.cli.signals import NOTHING
-from raffed.cli.tables import (
-    show,
-    show_differences,
-    show_item,
-    show_profile,
-    show_result,
-    show_summary,
-)
+from raffed.cli.tables import show, show_differences, show_item, show_profile, show_result, show_summary
 from raffed.errors import UsageError
 from raffed.results.storage import named
 from raffed.results.text import tell, visible
@@ -47,6 +39,7 @@ ROOMY = 100  # columns of a terminal that has room for a bar and a text
 RECENT = 10  # number of last rounds from which speed and time left are computed
 PARTS = 4  # lines that a log shows of each run among several, besides its beginning and its end
 LOADING = "loading torch, data and actors"
+Row = dict[str, str]  # of a plan: column → text
 STOPPING = "finishing this round, then a checkpoint; once more to stop at once"
 
 
@@ -71,6 +64,10 @@ class Screen(Shown):
     def show(self, event: Event, **more: Any) -> None:
         self.started = True
         super().show(event, **more)
+
+    def plan(self, rows: Sequence[Row], summary: str) -> None:
+        """Show what would run: a row of texts for each cell, trial or run, and a line about all of it."""
+        self.show({"event": "plan", "summary": summary, "rows": rows})
 
     def say(self, text: str) -> None:
         tell(named(text), error=True)
@@ -109,7 +106,9 @@ class Screen(Shown):
         super().on_warning(event, run, first)
 
     def on_plan(self, event: Event) -> None:
-        show_plan(event["rows"], event["summary"])
+        if rows := event["rows"]:
+            show([*rows[0]], [[*row.values()] for row in rows], right="runs|finished|seed|rounds|trials")
+        tell(f"{event['summary']}; nothing was run (--plan)")
 
     def on_trial(self, event: Event, rounds: int, warnings: Sequence[str]) -> None:
         for text in warnings:
@@ -167,13 +166,20 @@ class LineScreen(Screen):
             self._ended(more.get("run"))
         super().show(event, **more)
 
+    def _heading(self) -> str:
+        """Return what a line about a run that begins starts with, if there are several; "" otherwise."""
+        if self.overall is None or self.overall.total < 2:
+            return ""
+        self.overall.begun += 1
+        return f"{self.overall.text}: "
+
     def _ended(self, run: Run | None) -> None:
         """Count one of several runs as ended."""
         if self.overall is not None:
             self.overall.ended += 1
 
     def on_begin(self, event: Event, run: Run | None = None) -> None:
-        _print(f"{heading(self.overall)}{event['title']}")
+        _print(f"{self._heading()}{event['title']}")
         self._pace = Pace()
 
     def on_round(self, event: Event, run: Run | None = None) -> None:
@@ -182,10 +188,10 @@ class LineScreen(Screen):
             if done % max(1, rounds // PARTS) == 0 and done != rounds:
                 _print(f"{run.title}: round {done}/{rounds}  {measured(event)}")
             return
-        self._pace.add(event)
+        pace = self._pace.text(event)
         if done in (1, rounds) or done % max(1, rounds // 10) == 0 or self._waited(60):
             self._last = time.monotonic()
-            _print(f"round {done:>{len(str(rounds))}}/{rounds}  {measured(event)}  {self._pace.text(event)}")
+            _print(f"round {done:>{len(str(rounds))}}/{rounds}  {measured(event)}  {pace}")
 
     def _waited(self, seconds: float) -> bool:
         return time.monotonic() - self._last > seconds
@@ -270,7 +276,7 @@ class BarScreen(LineScreen):
             self.close()
             super().on_begin(event)
         else:
-            heading(self.overall)
+            self._heading()
         if self.bar is None:
             self.bar = _progress()
             self.bar.start()
@@ -280,11 +286,7 @@ class BarScreen(LineScreen):
 
     def on_round(self, event: Event, run: Run | None = None) -> None:
         text = measured(event, short=True)
-        if run is None:
-            self._pace.add(event)
-            text = f"{text}  {self._pace.text(event)}"
-        else:
-            text = f"{run.title}  {text}"
+        text = f"{text}  {self._pace.text(event)}" if run is None else f"{run.title}  {text}"
         self._update(run, event["round"], text)
 
     def on_study(self, event: Event) -> None:
@@ -367,25 +369,15 @@ class Overall:
         return f"run {min(self.begun, self.total)} of {self.total}{self.left}"
 
 
-def heading(overall: Overall | None) -> str:
-    """Return what a line about a run that begins starts with, if there are several; "" otherwise."""
-    if overall is None or overall.total < 2:
-        return ""
-    overall.begun += 1
-    return f"{overall.text}: "
-
-
 class Pace:
     """Speed and time left, computed from the last rounds."""
 
     def __init__(self) -> None:
         self._recent: deque[tuple[int, float]] = deque(maxlen=RECENT)
 
-    def add(self, event: Event) -> None:
-        self._recent.append((event["participants"], event["seconds"]))
-
     def text(self, event: Event) -> str:
-        """Return how many clients are trained per second, and the time left."""
+        """Take a round into account, and return how many clients are trained per second and the time left."""
+        self._recent.append((event["participants"], event["seconds"]))
         spent = max(sum(seconds for _, seconds in self._recent), 1e-9)
         speed = sum(clients for clients, _ in self._recent) / spent
         left = (event["rounds"] - event["round"]) * spent / len(self._recent)
@@ -403,3 +395,20 @@ def make_screen(as_json: bool, quiet: bool = False) -> Screen:
 
 def _print(text: str) -> None:
     tell(named(text))
+
+
+def trial_rows(request: Request) -> list[Row]:
+    """Return a row for each trial of a search, or one for each method whose settings Optuna proposes."""
+    from raffed.search.folder import trial_name
+    from raffed.search.space import axes_of, budget_of, described, proposed
+
+    rows: list[Row] = []
+    for method in request.methods:
+        axes = axes_of(request, method)
+        if request.search == "optuna" and axes:
+            among = "; ".join(f"{name} in {one}" for name, one in described(axes, request.search).items())
+            trials = {f"proposed: {among}": budget_of(request)}
+        else:
+            trials = dict.fromkeys(map(trial_name, proposed(request, method)), 1)
+        rows += [{"method": method, "trials": str(trials[one]), "setting": one} for one in trials]
+    return rows

@@ -54,10 +54,7 @@ class StopSignals:
     def _listen(self) -> None:
         for number, before in self._before.items():
             # Nohup makes the process ignore SIGHUP
-            if before is not signal.SIG_IGN or number in (
-                signal.SIGINT,
-                signal.SIGTERM,
-            ):
+            if before is not signal.SIG_IGN or number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, self._received)
 
     def asked(self) -> bool:

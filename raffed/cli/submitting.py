@@ -218,9 +218,8 @@ def _parsed(command: str, arguments: Sequence[str], group: Any) -> dict[str, Any
     context = group.commands[command].make_context(command, list(arguments))
     given: dict[str, Any] = context.params
     if command == "run":
-        typed = {field: one for field, one in typed_flags(given).items() if one not in (None, [], ())}
-        file = given["file"]  # typer before 0.28 leaves it a text here
-        check_names(read_config(None if file is None else Path(file), typed))
+        # Typer before 0.28 leaves the file a text here
+        check_names(read_config(given["file"] and Path(given["file"]), typed_flags(given)))
     return given
 
 

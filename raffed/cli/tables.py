@@ -12,13 +12,13 @@ import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from rich.box import SIMPLE_HEAD
+from rich.box import SIMPLE_HEAD, Box
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from raffed.cli.messages import duration, percent
+from raffed.cli.messages import duration, few, percent
 from raffed.results.runfile import read_run
 from raffed.results.storage import named
 from raffed.results.text import tell, visible, visible_lines
@@ -40,7 +40,6 @@ SHORT = {
 NO_SCORE = "no client with a test part of its own was scored; --local-test 0.2 gives each one"
 UNLIKE = "not comparable: "  # begins the reasons, as in raffed.analysis
 NOTED = "yes; "  # begins what else differs
-LISTED = 4  # names before a reason that many rows have
 EDGE = 2  # columns that a table needs beside its cells
 BETWEEN = 3  # columns between two cells
 KEY = 30  # a longer word in the first column may be broken
@@ -73,9 +72,7 @@ def show(
     safe = [[Text(visible(cell)) if isinstance(cell, str) else cell for cell in row] for row in rows]
     names = [visible(name) for name in titles]
     for columns in fitted(names, [[cell.plain for cell in row] for row in safe], screen.width, numbers):
-        table = Table(
-            box=SIMPLE_HEAD, title=_safe(title), title_justify="left", title_style="bold", pad_edge=False
-        )
+        table = _table(title, SIMPLE_HEAD)
         for at, width in columns:
             side: Literal["left", "right"] = "right" if titles[at] in numbers else "left"
             table.add_column(Text(names[at]), justify=side, overflow="fold", width=width)
@@ -85,21 +82,15 @@ def show(
         title = None
 
 
-def _safe(title: str | None) -> Text | None:
-    """Return a title that is not read as markup, and that a terminal does not obey."""
-    return None if title is None else Text(visible(title))
+def _table(title: str | None, box: Box | None) -> Table:
+    """Return an empty table. Its title is not read as markup, and a terminal does not obey it."""
+    shown = None if title is None else Text(visible(title))
+    return Table(title=shown, box=box, show_header=box is not None, title_justify="left", pad_edge=False)
 
 
 def show_pairs(pairs: Iterable[tuple[str, str]], title: str | None = None) -> None:
     """Print names and values in two columns without headings."""
-    table = Table(
-        box=None,
-        show_header=False,
-        title=_safe(title),
-        title_justify="left",
-        title_style="bold",
-        pad_edge=False,
-    )
+    table = _table(title, None)
     table.add_column(style="dim")
     table.add_column(overflow="fold")
     for name, value in pairs:
@@ -120,10 +111,9 @@ def show_result(result: RunResult, brief: bool = False) -> None:
         accuracies["personalization"] += f" ({NO_SCORE})"
     up, down = traffic(result)
     early = f" (ended early: {result.ended_early})" if result.ended_early else ""
-    best = [] if result.best_round is None else [("best round on validation data", f"{result.best_round}")]
     pairs = [
         ("rounds", f"{about.get('rounds_done', 0)}{early}"),
-        *best,
+        *([] if (best := result.best_round) is None else [("best round on validation data", f"{best}")]),
         *accuracies.items(),
         *_other_readings(result),
         *_more_values(result, about.get("metrics", [])),
@@ -172,12 +162,8 @@ def traffic(result: RunResult) -> tuple[float, float]:
     These are means over the rounds.
     """
     rows = result.to_pandas()
-    kept = rows[
-        rows["client"].isna()
-        & (rows["model"] == "global")
-        & (rows["split"] == "train")
-        & (rows["metric"] == "loss")
-    ]
+    rows = rows[rows["client"].isna() & (rows["model"] == "global")]
+    kept = rows[(rows["split"] == "train") & (rows["metric"] == "loss")]
     if kept.empty:
         return 0.0, 0.0
     return float(kept["bytes_up"].mean()) / 1e6, float(kept["bytes_down"].mean()) / 1e6
@@ -194,25 +180,18 @@ def show_summary(path: str, runs: list[dict[str, str]]) -> None:
     if runs:
         show(words, rows, title=", ".join(about) or None, right="|".join(numbers))
         tell("agg: global model, test set, last round; pers: clients' own models, own tests")
-    for reason, names in _reasons(runs).items():
-        tell(f"{_listed(names)}: {reason}")
+    _tell_reasons((run["Method"], str(run.get("Comparable", ""))) for run in runs)
     tell(f"report: {path}")
 
 
-def _reasons(runs: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
-    """Map each reason why runs may not be compared, and each note, to the methods of which it is said."""
-    found: dict[str, list[str]] = {}
-    for run in runs:
-        said = str(run.get("Comparable", ""))
-        if said.startswith((UNLIKE, NOTED)) and run["Method"] not in found.setdefault(said, []):
-            found[said].append(run["Method"])
-    return found
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return names as they stand before a reason. Of many only the first are listed."""
-    more = len(names) - LISTED
-    return ", ".join(names) if more < 2 else f"{', '.join(names[:LISTED])} and {more} more"
+def _tell_reasons(cells: Iterable[tuple[str, str]]) -> None:
+    """Print once why rows may not be compared, and each note, after the names of the rows that say so."""
+    found: dict[str, dict[str, None]] = {}
+    for name, cell in cells:
+        if cell.startswith((UNLIKE, NOTED)):
+            found.setdefault(cell, {})[name] = None
+    for reason, names in found.items():
+        tell(f"{few([*names])}: {reason}")
 
 
 def show_item(title: str, rows: Sequence[Mapping[str, str]], words: Collection[str]) -> None:
@@ -220,20 +199,9 @@ def show_item(title: str, rows: Sequence[Mapping[str, str]], words: Collection[s
 
     `words` names the columns that hold words.
     """
-    titles = list(rows[0])
-    show(
-        titles,
-        [[_in_short(cell) for cell in row.values()] for row in rows],
-        title=title,
-        right="|".join(set(titles) - set(words)),
-    )
-    places: dict[str, list[str]] = {}
-    for row in rows:
-        for cell in row.values():
-            if cell.startswith(UNLIKE):
-                places.setdefault(cell, []).append(" · ".join(list(row.values())[:2]))
-    for reason, where in places.items():
-        tell(f"{_listed(where)}: {reason}")
+    cells = [[_in_short(cell) for cell in row.values()] for row in rows]
+    show([*rows[0]], cells, title=title, right="|".join(rows[0].keys() - set(words)))
+    _tell_reasons((" · ".join([*row.values()][:2]), cell) for row in rows for cell in row.values())
 
 
 def _in_short(cell: str) -> str:
@@ -249,29 +217,24 @@ def _in_short(cell: str) -> str:
 def show_differences(tables: Mapping[str, Sequence[Mapping[str, object]]], note: str) -> None:
     """Print paired differences, and a note about methods with too few seeds."""
     for title, rows in tables.items():
-        names = list(rows[0])
         cells = [[str(cell) for cell in row.values()] for row in rows]
-        words = {"Method", "Compared with", "Comparable"}
-        show(names, cells, title=title, right="|".join(name for name in names if name not in words))
+        numbers = rows[0].keys() - {"Method", "Compared with", "Comparable"}
+        show([*rows[0]], cells, title=title, right="|".join(numbers))
     if any("p (Holm)" in rows[0] for rows in tables.values()):
         tell("p (Holm): corrected for the number of methods in its table")
     if note:
         tell(f"no interval: {note}")
 
 
-def mark(sign: str, colour: str) -> Text:
-    """Return a coloured sign."""
-    return Text(sign, style=colour)
+OK, ABSENT, DOUBTFUL, BROKEN = Text("✓", "green"), Text("·", "dim"), Text("!", "yellow"), Text("✗", "red")
 
 
-def line(sign: str, colour: str, name: str, found: str, advice: str) -> Text:
+def line(mark: Text, name: str, found: str, advice: str) -> Text:
     """Return a line such as `✓ name   found   advice`."""
-    text = Text.assemble((sign, colour), f" {name:<15} {visible_lines(found)}")
-    return (
-        text.append(f"  → {visible_lines(advice)}", style="dim" if colour == "green" else colour)
-        if advice
-        else text
-    )
+    text = Text.assemble(mark, f" {name:<15} {visible_lines(found)}")
+    if advice:
+        text.append(f"  → {visible_lines(advice)}", "dim" if mark is OK else mark.style)
+    return text
 
 
 def fitted(

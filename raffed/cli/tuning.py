@@ -14,15 +14,8 @@ import typer
 
 from raffed.api.running import PLACED, ComparedMethod, by_label
 from raffed.api.tuning import VALIDATION, runtime_of_trial, searched, seconds_of
-from raffed.cli.config import (
-    args_for,
-    assignments,
-    config_of,
-    merged,
-    placed,
-    read_local,
-    read_value,
-)
+from raffed.cli.config import args_for, assignments, config_of, merged, placed, read_local, read_value
+from raffed.cli.messages import counted
 from raffed.cli.options import (
     FLAGS,
     AcceptChangedCode,
@@ -30,13 +23,11 @@ from raffed.cli.options import (
     File,
     Flags,
     Plan,
-    TrustCode,
     flags_of,
     run_options,
     text_of,
 )
-from raffed.cli.planning import plan_event, trial_rows, trial_summary
-from raffed.cli.screen import Screen, make_screen
+from raffed.cli.screen import Screen, make_screen, trial_rows
 from raffed.cli.signals import StopSignals
 from raffed.config.run import RunConfig
 from raffed.config.search_axis import POINTS
@@ -81,7 +72,6 @@ def tune(
     plan: Plan = False,
     resume: bool = False,
     accept: AcceptChangedCode = False,
-    trust: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Search hyper-parameters, and report the choice fairly.
@@ -124,7 +114,10 @@ def tune(
             check_trials(out, accept)
             check(request)
             rows = trial_rows(request)
-            screen.show(plan_event(rows, trial_summary(request, rows)))
+            trials = counted(sum(int(row["trials"]) for row in rows), "trial")
+            rounds = counted(request.base.federation.rounds, "round")
+            finals = counted(len(request.final_seeds()) * len(request.methods), "final run")
+            screen.plan(rows, f"{trials} of {rounds}, then {finals}")
         else:
             _sweep(request, out, resume, screen, at_once, seconds, accept)
 
@@ -193,15 +186,13 @@ def requested(names: list[str], file: Path | None, flags: Flags, grid: list[str]
         )
     named = names or [str(tables.get("method", ""))]
     methods = tuple(method_name(name) for name in named if name)
-    if not methods:
-        raise UsageError("there is nothing to tune; give --method at least once")
     by_label(ComparedMethod(name, {}) for name in methods)  # refuses a method that is given twice
     searched = axes(grid)
     for name in methods:
         check_space(name, searched)
     for_all = table_of(tables.pop("args", {}))
     parts = args_for(methods, {**for_all, **assignments(flags.get("args"))})
-    first = next((name for name in methods if not is_authors(name)), methods[0])  # an engine has own networks
+    first = min(methods, key=is_authors, default="fedavg")  # an author's engine has its own networks
     tables = merged(tables, {**flags, "method": first, "args": []})
     tables["args"] = {}
     if asked.get("protocol") != "paper":

@@ -1,21 +1,22 @@
-"""The commands for code of one's own: `raffed new`, `raffed check` and `raffed leakage`."""
+"""The commands for code of one's own: `raffed new`, `check`, `leakage` and `adopt`."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from raffed.api.creating import adopt as audited
 from raffed.api.creating import new_project
 from raffed.cli.config import assignments, read_config
-from raffed.cli.messages import counted, plain
+from raffed.cli.messages import counted, few, tell_event
 from raffed.cli.options import FLAGS, AsJson, Flags, run_options
-from raffed.cli.tables import mark, show
+from raffed.cli.tables import ABSENT, BROKEN, OK, show, show_pairs
 from raffed.results.text import tell
 
-MARKS = {"holds": ("✓", "green"), "does not apply": ("·", "dim"), "fails": ("✗", "red")}
+MARKS = {"holds": OK, "does not apply": ABSENT, "fails": BROKEN}
 
 
 def check(
@@ -54,11 +55,11 @@ def check(
     found = checked(reference, assignments(given or []), kind, dataset)
     if as_json:
         for one in found:
-            tell(json.dumps({"event": "check", "kind": found.kind, "reference": reference, **vars(one)}))
+            tell_event({"event": "check", "kind": found.kind, "reference": reference, **vars(one)})
         for note in found.notes:
-            tell(json.dumps({"event": "note", "kind": found.kind, "reference": reference, "note": note}))
+            tell_event({"event": "note", "kind": found.kind, "reference": reference, "note": note})
     else:
-        rows = [(mark(*MARKS[one.state]), one.name, one.why or one.sentence) for one in found]
+        rows = [(MARKS[one.state], one.name, one.why or one.sentence) for one in found]
         show(("", "check", "what holds, or what is wrong"), rows, title=f"{reference}, a {found.kind}")
         for note in found.notes:
             tell(f"note: {note}")
@@ -117,7 +118,60 @@ def leakage(
     config = read_config(file, flags)
     found = measured(config, images=images, iterations=iterations, restarts=restarts)
     if as_json:
-        tell(json.dumps({"event": "leakage", "method": config.method, **plain(found)}, allow_nan=False))
+        tell_event({"event": "leakage", "method": config.method, **found})
         return
     title = f"{config.method}, {config.model.name}, {config.data.dataset}: {counted(images, 'image')}"
     show(("metric", "value"), [(name, f"{value:.4g}") for name, value in found.items()], title=title)
+
+
+# `raffed adopt`: what an author's checkout says about itself.
+
+
+TITLES = {  # what the audit lists → the title of its table
+    "flags": "Flags of the author's parser",
+    "versions": "Versions that it was written for",
+    "packages": "Packages that are not installed here",
+    "missing": "Files that are not released",
+    "undefined": "Names that nothing defines",
+    "unreadable": "Files that are not Python of this version",
+    "traps": "Habits that change numbers",
+}
+
+
+def adopt(path: Path, *, as_json: bool = False) -> None:
+    """Show what released code of an author does, without executing anything of it.
+
+    It finds the kind of engine, the methods and flags of its parser, what is missing, and which habits
+    of the code change its numbers, each with file and line. `--json` prints all places.
+
+    Args:
+        path: Folder of the author's code.
+        as_json (--json): Print one JSON object.
+
+    Examples:
+        raffed adopt ~/PFLlib
+    """
+    found = audited(path)
+    if as_json:
+        tell_event({"event": "adopt", **found})
+    else:
+        _show(found)
+
+
+def _show(found: Mapping[str, Any]) -> None:
+    methods = found["methods"]
+    lost = ", ".join(method["name"] for method in methods if not method["server"])
+    show_pairs(
+        (
+            ("family", f"{found['family']}, started by {found['main']}"),
+            ("commit", found["commit"] or "not a checkout of git"),
+            ("licence", found["licence"] or "no file states one"),
+            ("files", f"{counted(len(found['files']), 'Python file')}, SHA-256 {found['sha256']}"),
+            ("methods", ", ".join(method["name"] for method in methods if method["server"])),
+            ("not released", lost or "none of its methods"),
+        )
+    )
+    for key, title in TITLES.items():
+        cells = [entry.values() for entry in found[key]]
+        if rows := [[value if isinstance(value, str) else few(value) for value in row] for row in cells]:
+            show(tuple(found[key][0]), rows, title=title)
