@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from raffed.adopted.traps import TRAPS
-from raffed.api.adopting import adopt
+from raffed.api.creating import adopt
 from raffed.errors import RaffedError, UsageError
 from tests.warm import python
 

@@ -21,6 +21,7 @@ from raffed.errors import UsageError
 from raffed.results.runfile import read_run
 from raffed.runs.best_model import values_in
 from raffed.runtime import setup as setups
+from tests.api.test_branching import verified
 from tests.forging import edited
 
 RULE = "val.accuracy no better for 3 rounds"
@@ -40,10 +41,6 @@ Ended = tuple[raffed.RunResult, Path]
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     out = tmp_path_factory.mktemp("early") / "run"
     return raffed.run(BASE, out), out
-
-
-def verified(run: Path) -> list[str]:
-    return [f"{one.what} {one.round}" for one in raffed.verify(run, 99, progress=False).checks if not one.ok]
 
 
 def test_the_run_ends_three_rounds_after_its_best_one(ended: Ended) -> None:

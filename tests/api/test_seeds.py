@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import raffed
-from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed import Runtime
 from raffed.api.comparing import Comparison, SeedMean
 from raffed.api.many_runs import (
     INSIDE,
@@ -25,15 +25,9 @@ from raffed.api.many_runs import (
 from raffed.api.progress import Event, Shown
 from raffed.api.running import Run
 from raffed.errors import RunFolderError, UsageError
+from tests.api.test_functions import BASE as SMALL
 
-BASE = RunConfig(
-    data=Data(split="dirichlet:4:0.5", samples=200),
-    model=Model("mlp", {"hidden": [8]}),
-    local=Local(lr=0.05, batch_size=32, epochs=1),
-    federation=Federation(rounds=2, participation=0.5),
-    runtime=Runtime(execution="serial"),
-    seed=3,
-)
+BASE = replace(SMALL, seed=3)
 
 
 @pytest.fixture(scope="module")

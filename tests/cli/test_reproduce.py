@@ -10,17 +10,20 @@ from typing import Any
 import pytest
 
 import raffed
+from raffed import Claim
 from raffed.config.run import RunConfig
 from raffed.errors import NumericsError
 from raffed.tables.catalogue import find_item
 from raffed.tables.estimates import Speed, seconds_left, sizes_of
 from raffed.tables.item_file import write_item
+from raffed.tables.items import Cell, Item
 from raffed.tables.planner import (
+    Planned,
     PlannedRun,
+    claims_first,
     execute_runs,
     planned_runs,
     state,
-    within_budget,
 )
 from tests.cli.conftest import Cli, shell
 
@@ -101,16 +104,6 @@ def test_tables_of_finished_runs_run_none(
     assert "| FedRS | FaMnist LeNet |" in table
 
 
-def test_a_budget_leaves_out_what_does_not_fit_and_says_so(tmp_path: Path) -> None:
-    found = planned_runs(find_item("fedmr/table6"), "smoke", tmp_path, ["fmnist p5c2"], seeds=1)
-    assert len(found) == 4
-    times = (50.0, 60.0, 40.0, 5.0)
-    timed = [replace(job, seconds=seconds) for job, seconds in zip(found, times, strict=True)]
-    left_out = [job.left_out for job in within_budget(timed, 100.0)]
-    assert left_out == ["", "does not fit into the budget", "", ""]
-    assert [job.left_out for job in within_budget(timed, None)] == [""] * 4
-
-
 def test_runs_slower_than_estimated_end_at_the_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,3 +168,60 @@ def test_an_item_of_which_nothing_can_be_run_or_is_finished_is_refused(cli: Cli,
     assert "map/table1: none of its cells can be run here" in none.err
     assert str(gone) in none.err
     assert "map/table1: none of its cells is finished here" in empty.err
+
+
+# A budget is filled with whole claims. The seconds of runs are made up.
+
+SECONDS = {"fedavg": 10.0, "fedprox": 20.0, "map": 40.0}
+ITEM = Item(
+    "lab",
+    "table",
+    "A table",
+    "accuracy_best",
+    tuple(Cell(method, "digits", RunConfig(method), {}) for method in SECONDS),
+    claims=(
+        Claim.above("MAP is above FedAvg", "map", "fedavg", "digits"),
+        Claim.above("FedProx is above FedAvg", "fedprox", "fedavg", "digits"),
+    ),
+)
+
+
+def chosen(jobs: list[Planned]) -> list[tuple[str, int]]:
+    return [(job.cells[0].row, job.seed) for job in jobs if not job.left_out]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "first", "undecided"),
+    [
+        (140.0, [("fedavg", 0), ("map", 0), ("fedavg", 1), ("map", 1), ("fedprox", 0), ("fedprox", 1)], []),
+        (120.0, [("fedavg", 0), ("map", 0), ("fedavg", 1), ("map", 1), ("fedprox", 0)], ["FedProx"]),
+        (99.0, [("fedavg", 0), ("fedprox", 0), ("fedavg", 1), ("fedprox", 1)], ["MAP"]),
+        (59.0, [("fedavg", 0), ("fedprox", 0), ("fedavg", 1)], ["MAP", "FedProx"]),
+    ],
+)
+def test_whole_claims_come_before_parts_of_others(
+    tmp_path: Path, seconds: float, first: list[tuple[str, int]], undecided: list[str]
+) -> None:
+    """One run of each method takes 70 s, MAP's claim 100 s with two seeds, and FedProx's 60 s."""
+    jobs = [
+        replace(job, seconds=SECONDS[job.config.method])
+        for job in planned_runs(ITEM, "full", tmp_path, (), 2)
+    ]
+    kept, too_long = claims_first(ITEM, jobs, seconds)
+    assert chosen(kept) == first
+    assert [claim.text.split()[0] for claim in too_long] == undecided
+    assert {job.folder for job in kept} == {job.folder for job in jobs}
+
+
+def test_a_claim_whose_data_are_missing_takes_no_time_from_others(tmp_path: Path) -> None:
+    jobs = [
+        replace(
+            job,
+            seconds=SECONDS[job.config.method],
+            left_out="missing: data" if job.config.method == "map" else "",
+        )
+        for job in planned_runs(ITEM, "full", tmp_path, (), 2)
+    ]
+    kept, too_long = claims_first(ITEM, jobs, 60.0)
+    assert chosen(kept) == [("fedavg", 0), ("fedprox", 0), ("fedavg", 1), ("fedprox", 1)]
+    assert not too_long

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,28 @@ import pytest
 from raffed.results.runfile import read_run, sealed
 from raffed.results.sweep_file import read_sweep
 from tests.cli.conftest import Cli
-from tests.search.traps import plant
+from tests.fuzz.strangers import Trap
 
 GOOD, OTHER = "mu1=0.01,local.lr=0.05", "mu1=0.1,local.lr=0.05"
+NAMES = (
+    "tuner.pkl",
+    "trainable.pkl",
+    "searcher-state-x.pkl",
+    "experiment_state-x.json",
+)  # pickles of Ray Tune
 WHAT = ("number", "name", "state", "rounds", "score")
 pytestmark = [pytest.mark.usefixtures("ray_here"), pytest.mark.more]
+
+
+def plant(sweep: Path, sprung: Path) -> list[Path]:
+    """Put traps where Tune could have left something in a sweep over FedMR; `sprung` is what they make."""
+    planted = [place / name for place in (sweep, sweep / "fedmr", sweep / "fedmr/trials") for name in NAMES]
+    for path in planted:
+        path.write_bytes(pickle.dumps(Trap(sprung)))
+    pickle.loads(planted[0].read_bytes())
+    assert sprung.exists(), "a trap goes off when it is opened"
+    sprung.unlink()
+    return planted
 
 
 def outcome(sweep: Path) -> dict[str, Any]:
