@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ParamSpec
 
@@ -269,6 +271,28 @@ class Dataset:
         x, y = (self.x, self.y) if test_pool == "train" else (self.x_test, self.y_test)
         parts = [(self.x[rows], self.y[rows]) for rows in train], [(x[rows], y[rows]) for rows in test]
         return DividedData(*parts, self.num_classes, split, self.max_value)
+
+    @contextlib.contextmanager
+    def naming(self, split: str) -> Iterator[None]:
+        """Add the names of classes and natural clients to a refusal that has their numbers.
+
+        Args:
+            split: The split. Its clients are the natural ones if it is "natural".
+        """
+        names = {"class": self.class_names}
+        if split.partition(":")[0] == "natural":
+            names["client"] = tuple(self.facts.client_names)
+
+        def named(found: re.Match[str]) -> str:
+            known, number = names.get(found[1], ()), int(found[2])
+            name = known[number] if number < len(known) else found[2]
+            return found[0] if name == found[2] else f"{found[0]} ({name})"
+
+        try:
+            yield
+        except UsageError as error:
+            error.args = (re.sub(r"\b(class|client) (\d+)\b", named, str(error)),)
+            raise
 
     def transform_in(self, style: str) -> Transform:
         """Return how the inputs are prepared in a style.

@@ -139,7 +139,7 @@ class SavedInputs:
             raise UsageError(f"the data of this run were not images but have the shape {self.shape}")
         channels, height, width = self.shape
         size = height if self.facts.resized else 0
-        x = read_images([Path(one) for one in paths], size, "grey" if channels == 1 else "rgb")
+        x, _ = read_images([Path(one) for one in paths], size, "grey" if channels == 1 else "rgb")
         if x.shape[1:] != self.shape:
             raise UsageError(
                 f"the images are {x.shape[3]}x{x.shape[2]} pixels, those of the run {width}x{height}"

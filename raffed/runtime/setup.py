@@ -139,33 +139,34 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, da
     if config.loss:
         check_loss(config.loss, config.loss_args, whole.num_classes, stacked=config.numerics.cohort > 1)
     dataset = part_of(whole, data, config.seed)
-    held = draw_partition(data, config.seed, split, dataset, method.server.required_data().labelled)
-    held = dataclasses.replace(held, recipe={**held.recipe, "transform": style_of(data, held)})
-    setup = Setup(config, dataset, held, found, network.initial, code_of(config))
-    clients = setup.data
-    clients.transform.check_fits(dataset.name, dataset.input_shape)
-    clients.stage(0)  # raises an error if the rounds do not fit the stages
-    _check_numbers(federation, config.faults, config.runtime.clients_per_actor, held.num_clients)
-    _check_stop_rule(federation, data.validation, config.method, method.has_global)
-    _check_clients(clients, method.name, data.split, method.needs_held_out)
-    _check_epochs(config.local, method.name, method.passes)
-    stages, privacy = held.stages, config.privacy
-    one_draw = stages is not None and stages.rounds_per_cycle > 1
-    check_selection(federation, privacy, method.name, method.mean, clients.trainable, one_draw=one_draw)
-    _check_mean(federation, privacy, method.mean, len(clients.trainable))
-    check_clock(config.clock, federation, held.num_clients, clients.trainable)
-    if config.clock.asynchronous:
-        check_waiting(config, method, in_stages=stages is not None)
-    shares, clients_held = method.split.personal != "all", held.num_clients
-    check_attack(config.faults, method.name, shares, clients_held, dataset.x, dataset.num_classes)
-    if found or dataset.x.shape[1:] != DATASETS[dataset.name].shape:
-        check_model(network, clients)
-    if is_own(config.model.name) and clients.input_dtype == "int64":
-        check_ids(network, dataset)
-    # Made now, while the working folder is the one in which they were named
-    assert setup.method is not None
-    assert clients.own_metrics is not None
-    check_single_samples(network, config.local, clients)
+    with dataset.naming(data.split):
+        held = draw_partition(data, config.seed, split, dataset, method.server.required_data().labelled)
+        held = dataclasses.replace(held, recipe={**held.recipe, "transform": style_of(data, held)})
+        setup = Setup(config, dataset, held, found, network.initial, code_of(config))
+        clients = setup.data
+        clients.transform.check_fits(dataset.name, dataset.input_shape)
+        clients.stage(0)  # raises an error if the rounds do not fit the stages
+        _check_numbers(federation, config.faults, config.runtime.clients_per_actor, held.num_clients)
+        _check_stop_rule(federation, data.validation, config.method, method.has_global)
+        _check_clients(clients, method.name, data.split, method.needs_held_out)
+        _check_epochs(config.local, method.name, method.passes)
+        stages, privacy = held.stages, config.privacy
+        one_draw = stages is not None and stages.rounds_per_cycle > 1
+        check_selection(federation, privacy, method.name, method.mean, clients.trainable, one_draw=one_draw)
+        _check_mean(federation, privacy, method.mean, len(clients.trainable))
+        check_clock(config.clock, federation, held.num_clients, clients.trainable)
+        if config.clock.asynchronous:
+            check_waiting(config, method, in_stages=stages is not None)
+        shares, clients_held = method.split.personal != "all", held.num_clients
+        check_attack(config.faults, method.name, shares, clients_held, dataset.x, dataset.num_classes)
+        if found or dataset.x.shape[1:] != DATASETS[dataset.name].shape:
+            check_model(network, clients)
+        if is_own(config.model.name) and clients.input_dtype == "int64":
+            check_ids(network, dataset)
+        # Made now, while the working folder is the one in which they were named
+        assert setup.method is not None
+        assert clients.own_metrics is not None
+        check_single_samples(network, config.local, clients)
     return setup
 
 

@@ -158,3 +158,45 @@ def test_records_without_end(run: Path, tmp_path: Path) -> None:
     endless_rows(tmp_path / "records" / packed.RECORDS_FILE)
     ended = command("report", tmp_path / "records", "--out", tmp_path / "report", folder=tmp_path)
     check_refused(ended)
+
+
+ENTRY_POINTS = """[raffed.methods]
+fedavgg = evil:f
+[raffed.datasets]
+fresh = evil:f
+[raffed.models]
+fresh = evil:f
+[pytest11]
+evil = evil
+"""
+
+
+@pytest.mark.parametrize(
+    "words", [("report", "."), ("methods",), ("resume", "."), ("verify", ".")], ids=" ".join
+)
+def test_entry_points_and_modules_that_came_with_a_folder(
+    words: tuple[str, ...], run: Path, tmp_path: Path
+) -> None:
+    """The reader stands in the folder and calls the program that pip installed."""
+    folder, trap = tmp_path / "run", tmp_path / "sprung"
+    shutil.copytree(run, folder)
+    about = folder / "evil-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: evil\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(ENTRY_POINTS)
+    code = f"from pathlib import Path\nPath({str(trap)!r}).touch()\n"
+    names = ("evil", "raffed", "numpy", "torch", "conftest", "sitecustomize", "usercustomize", "json")
+    for name in names:
+        (folder / f"{name}.py").write_text(code)
+    (folder / "evil.pth").write_text(f"import os; open({str(trap)!r}, 'w')\n")
+    program = Path(sys.executable).parent / "raffed"
+    done = subprocess.run(
+        [program, *words],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode in (0, 1, 2), done.stderr
+    assert not trap.exists()
+    assert "fedavgg" not in done.stdout

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 ByteArray = npt.NDArray[np.uint8]
 COLOURS = ("auto", "grey", "rgb")
 COLOUR_BYTES = 3  # of a pixel
+BESIDE = "raffed-beside-colours"  # key in an image's `info` for what was found before it was converted
 GREY_MODES = ("1", "L", "LA")
 KNOWN_MODES = (*GREY_MODES, "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")
 NOT_DATA = ("thumbs.db", "desktop.ini", "__macosx")  # what operating systems leave, beside hidden files
@@ -74,10 +75,10 @@ def import_folder(
     rest = _images(test_folder) if test_folder is not None else []
     if rest:
         _check_depths(root, [train[0], rest[0]])
-    x = read_images([image.path for image in (*train, *rest)], size, colour)
+    x, left_out = read_images([image.path for image in (*train, *rest)], size, colour)
     given = _columns(train, x[: len(train)])
     tests = _columns(rest, x[len(train) :]) if rest else None
-    facts = DataFacts("images", notes, resized=size > 0)
+    facts = DataFacts("images", (*notes, *left_out), resized=size > 0)
     share = 0.0 if rest else test
     return imported(name or str(folder), given, tests, share=share, seed=seed, facts=facts)
 
@@ -192,10 +193,12 @@ def _check_depths(root: Path, images: Sequence[ImageFile]) -> None:
         )
 
 
-def read_images(paths: Sequence[Path], size: int = 0, colour: str = "auto") -> ByteArray:
+def read_images(
+    paths: Sequence[Path], size: int = 0, colour: str = "auto"
+) -> tuple[ByteArray, tuple[str, ...]]:
     """Read image files as uint8 [n, channels, H, W], turned upright as their EXIF data say.
 
-    Of several frames the first one is read, and transparency is left out.
+    The second result holds notes about what the files have beside the colours of one picture.
 
     Raises:
         DataFileError: A file is not an image, has pixels of more than 8 bits, or differs in size from the
@@ -206,7 +209,8 @@ def read_images(paths: Sequence[Path], size: int = 0, colour: str = "auto") -> B
         pixels = len(paths) * first.width * first.height
         allow(2 * COLOUR_BYTES * pixels, f"{len(paths)} images as {paths[0]}", DataFileError)
         read = list(pool.map(lambda path: _read(path, size, (str(paths[0]), first)), paths))
-    return stacked_images(read, [str(path) for path in paths], size, colour)
+    names = [str(path) for path in paths]
+    return stacked_images(read, names, size, colour), not_colours(read, names)
 
 
 def _read(path: Path, size: int, first: tuple[str, Image.Image] | None = None) -> Image.Image:
@@ -220,7 +224,33 @@ def _read(path: Path, size: int, first: tuple[str, Image.Image] | None = None) -
             raise _of_another_size(str(path), file, *first)
         image = ImageOps.exif_transpose(file)
         image.load()
-    return _resized(image, size)
+        beside = _beside_colours(file)
+    resized = _resized(image, size)
+    resized.info[BESIDE] = beside
+    return resized
+
+
+def _beside_colours(image: Image.Image) -> str:
+    """Return what of an image is left out beside the colours of one picture; "" if it is nothing."""
+    if getattr(image, "n_frames", 1) > 1:
+        return "only the first frame is used"
+    alpha = image.getchannel("A") if "A" in image.getbands() else None
+    seen_through = "transparency" in image.info if alpha is None else bool(alpha.getextrema()[0] != 255)
+    return "transparency is not used" if seen_through else ""
+
+
+def not_colours(images: Sequence[Image.Image], names: Sequence[str]) -> tuple[str, ...]:
+    """Return notes about what images hold beside the colours of one picture, all of which is left out.
+
+    Args:
+        images: Decoded images.
+        names: What the notes call each image.
+    """
+    found = [image.info.get(BESIDE) or _beside_colours(image) for image in images]
+    return tuple(
+        f"{names[found.index(what)]}: {what} ({found.count(what)} of {len(images)} images)"
+        for what in sorted(set(found) - {""})
+    )
 
 
 def _of_another_size(name: str, image: Image.Image, other: str, first: Image.Image) -> DataFileError:

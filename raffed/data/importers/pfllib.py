@@ -32,11 +32,11 @@ def import_pfllib(folder: str | Path, *, name: str = "") -> Imported:
     files are pickles, which may run any code: give only folders that you trust.
 
     Args:
-        folder: The folder with train and test.
+        folder: The folder with config.json, train and test.
         name: Beginning of every message; by default the folder's name.
 
     Raises:
-        DataFileError: A file is missing or damaged, or does not fit the others.
+        DataFileError: A file is missing or damaged, or does not fit the others or config.json.
     """
     root = Path(folder).expanduser()
     train, test = _part(root / "train"), _part(root / "test")
@@ -46,9 +46,11 @@ def import_pfllib(folder: str | Path, *, name: str = "") -> Imported:
             f"{root / where / f'{absent[0]}.npz'} is missing; each client has a file in train and test"
         )
     others = sorted({path.parent.name for path in root.glob("*/*.npz")} - {"train", "test"})
-    notes = (f"{root}: not used: {', '.join(others)}",) if others else ()
+    notes = [f"{root}: not used: {', '.join(others)}"] if others else []
+    classes = {int(label) for _, y in train.values() for label in np.unique(y)}
+    notes += _checked_config(root / "config.json", len(train), len(classes))
     parts = _joined(train, root / "train"), _joined(test, root / "test")
-    return imported(name or str(folder), *parts, facts=DataFacts(notes=notes))
+    return imported(name or str(folder), *parts, facts=DataFacts(notes=tuple(notes)))
 
 
 def _part(folder: Path) -> dict[int, Samples]:
@@ -57,7 +59,9 @@ def _part(folder: Path) -> dict[int, Samples]:
     for path in sorted(folder.glob("*.npz")):
         if not path.stem.isdecimal():
             raise DataFileError(f"{path}: the name is not a client's number, as in 0.npz")
-        paths[int(path.stem)] = path
+        other = paths.setdefault(int(path.stem), path)
+        if other != path:
+            raise DataFileError(f"{other} and {path} are both client {int(path.stem)}; remove one")
     if not paths:
         raise DataFileError(f"{folder} holds no ID.npz; PFLlib's folders have train/ID.npz and test/ID.npz")
     return {client: _client(paths[client]) for client in sorted(paths)}
@@ -76,8 +80,7 @@ def _client(path: Path) -> Samples:
 
 def _joined(clients: Mapping[int, Samples], folder: Path) -> Columns:
     kinds = {
-        client: f"of kind {x.dtype.kind} {x.shape[1:]}, labels {y.shape[1:]}"
-        for client, (x, y) in clients.items()
+        client: f"{_meaning(x)} {x.shape[1:]}, labels {y.shape[1:]}" for client, (x, y) in clients.items()
     }
     wanted = next(iter(kinds.values()))
     for client, kind in kinds.items():
@@ -90,6 +93,31 @@ def _joined(clients: Mapping[int, Samples], folder: Path) -> Columns:
     x = np.concatenate([x for x, _ in clients.values()])
     y = np.concatenate([y for _, y in clients.values()])
     return Columns(x, y, np.repeat(np.array(list(clients), dtype=np.int64), sizes))
+
+
+def _meaning(x: Array) -> str:
+    """Return what samples are by their type, as `as_features` takes it."""
+    if x.dtype == np.uint8:
+        return "pixels (uint8)"
+    return "numbers" if x.dtype.kind in "fb" else "ids (integers)" if x.dtype.kind in "iu" else str(x.dtype)
+
+
+def _checked_config(path: Path, clients: int, classes: int) -> list[str]:
+    """Compare what config.json says with what was read. Folders that were made by hand have none."""
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        raise DataFileError(f"{path} cannot be read: {error}") from error
+    stated = about if isinstance(about, dict) else {}
+    if stated.get("num_clients", clients) != clients:
+        raise DataFileError(
+            f"{path} names {stated['num_clients']} clients, but {path.parent / 'train'} holds {clients} files"
+        )
+    if stated.get("num_classes", classes) == classes:
+        return []
+    return [f"{path} names {stated['num_classes']} classes, and the training samples have {classes}"]
 
 
 # Write a divided data set for another tool: PFLlib's folders, or Parquet for flwr-datasets.

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import numpy as np
 
 from raffed.data.importers.arrays import import_arrays, import_npz
-from raffed.data.importers.images import ByteArray, import_folder, stacked_images
+from raffed.data.importers.images import ByteArray, import_folder, not_colours, stacked_images
 from raffed.data.importers.imported import TEST_SHARE, DataFacts, Imported
 from raffed.data.importers.leaf import import_leaf
 from raffed.data.importers.pfllib import import_pfllib
@@ -102,7 +102,9 @@ def import_hf(
         if not image:
             found = as_lists(name, x, _complete(part, x, name), pad)
             return found.astype(np.uint8) if "uint8" in str(part.features[x]) else found
-        return _images(part, image, size, colour, name)
+        pixels, left_out = _images(part, image, size, colour, name)
+        said.extend(left_out)
+        return pixels
 
     if unused := [column for column in data.column_names if column not in (image or x, label, client)]:
         said.append(f"{name}: not used: {', '.join(unused)}; {image or x!r} holds the samples")
@@ -232,13 +234,15 @@ def _listed(data: hf.Dataset, column: str) -> tuple[str, ...]:
     return tuple(map(str, getattr(data.features.get(column), "names", None) or ()))
 
 
-def _images(data: hf.Dataset, column: str, size: int, colour: str, name: str) -> ByteArray:
+def _images(
+    data: hf.Dataset, column: str, size: int, colour: str, name: str
+) -> tuple[ByteArray, tuple[str, ...]]:
     kind = data.features.get(column, "")
     if kind and type(kind).__name__ != "Image":
         raise UsageError(f"{name}: column {column!r} holds {kind}, not images; use x={column}")
     images = _complete(data, column, name)
     rows = [f"{name}: row {row}" for row in range(len(images))]
-    return stacked_images(images, rows, size, colour)
+    return stacked_images(images, rows, size, colour), not_colours(images, rows)
 
 
 Value = str | int | float | tuple[str, ...]

@@ -356,10 +356,7 @@ def _read_csv(path: Path, na: Sequence[str]) -> Table:
             encoding="utf-8-sig",
         )
     except UnicodeError as error:
-        raise DataFileError(
-            f"{path} is not UTF-8 text ({error}); save it as UTF-8, such as by "
-            f"iconv -f WINDOWS-1252 -t UTF-8 {path.name}"
-        ) from error
+        raise _not_utf8(path) from error
     except pd.errors.ParserError:
         _check_lengths(path, mark)
         raise
@@ -412,3 +409,20 @@ def _check_lengths(path: Path, mark: str) -> None:
                 f"{path}: line {line} has {length} values, and the header names {width} columns; correct the "
                 "line (a value that holds a separator needs quotation marks)"
             )
+
+
+def _not_utf8(path: Path) -> DataFileError:
+    """Return the error for a file in another encoding, with the first line that shows it."""
+    content = path.read_bytes()
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return DataFileError(f"{path} is UTF-16; save it as UTF-8 text")
+    try:
+        content.decode("utf-8")
+        return DataFileError(f"{path} holds bytes that are not text; save it as UTF-8")
+    except UnicodeDecodeError as error:
+        line, byte = content[: error.start].count(b"\n") + 1, content[error.start : error.start + 1]
+        letter = byte.decode("cp1252", errors="replace")
+        return DataFileError(
+            f"{path} is not UTF-8: line {line} holds the byte 0x{byte[0]:02X}, which is {letter!r} in "
+            f"Latin-1 and Windows-1252; save it as UTF-8: iconv -f WINDOWS-1252 -t UTF-8 {path.name}"
+        )

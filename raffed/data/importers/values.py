@@ -21,6 +21,9 @@ Place = Callable[[int], str]
 """How messages name a row or sample, given its number from 0."""
 Part = Literal["train", "test", "validation"]
 
+LARGEST = 1e9
+"""Largest magnitude of a feature. A square of it, summed over a layer, is still far inside float32."""
+LARGEST_ID = 2**31
 CHANNELS = (1, 3, 4)
 SHOWN = 5
 FEW_VALUES = 20  # so many different values are never too many for a class or a category
@@ -77,7 +80,7 @@ def as_features(where: str, given: npt.ArrayLike, like: Array | None = None) -> 
         like: Training samples; the result must have their kind of values and their shape.
 
     Raises:
-        UsageError: The values have another type, are not finite, or the shapes differ.
+        UsageError: The values have another type, are not finite or too large, or the shapes differ.
     """
     x = as_array(where, given)
     if like is not None and not len(x):
@@ -177,6 +180,8 @@ def _converted(where: str, x: Array) -> Array:
             f"{where} is {x.dtype} with {{count}} negative values, {{first}}; integers are read as ids, "
             "which begin at 0: astype('float32') makes them features",
         )
+        high = np.greater_equal(x, LARGEST_ID)
+        _refuse(high, f"{where} has ids of {LARGEST_ID} or more, {{first}}; number them from 0")
         return x.astype(np.int64, copy=False)
     if x.dtype.kind != "f" or x.dtype.itemsize > 8:
         raise UsageError(f"{where} is {x.dtype} {x.shape}; {_FLOATS}")
@@ -185,6 +190,11 @@ def _converted(where: str, x: Array) -> Array:
         ~np.isfinite(values),
         f"{where} has {{count}} values that are NaN or infinite, {{first}}; fill them or remove these "
         "samples",
+    )
+    _refuse(
+        np.abs(values) > LARGEST,
+        f"{where} has values beyond ±{LARGEST:g}, {{first}}; float32 training would overflow: subtract the "
+        "mean and divide by the standard deviation",
     )
     return x.astype(np.float32, copy=False)
 

@@ -73,6 +73,11 @@ ONE_TEST: Given = {"x_test": X[:1], "y_test": [0]}
 REFUSED: dict[str, tuple[Given, str]] = {
     "a label too few": ({"y": Y[:5]}, "y has 5 labels for 6 samples"),
     "whole numbers as floats": ({"y": Y.astype(float)}, r"y is float64 \(6,\).*: y\.astype\(int\)"),
+    "huge values": (
+        {"x": np.where(X == 8, 1e30, X)},
+        r"beyond ±1e\+09, the first in sample 2 .*subtract the mean",
+    ),
+    "ids beyond 2^31": ({"x": X.astype(int) + 2**31}, "number them from 0"),
     "labels as one-hot rows": ({"y": np.eye(3)[Y]}, r"y is float64 \(6, 3\).* one-hot .*: y\.argmax\(1\)"),
     "a missing label": ({"y": np.array(["a", None, "b"] * 2, dtype=object)}, "no label in row 1"),
     "an empty label": ({"y": ["a", "b", " ", "a", "b", "a"]}, "empty label in row 2"),

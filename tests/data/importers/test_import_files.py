@@ -46,6 +46,7 @@ def pfllib(tmp_path: Path) -> Path:
         data = {"x": X + client, "y": Y}
         with (tmp_path / part / f"{client}.npz").open("wb") as file:
             np.savez_compressed(file, data=data)
+    (tmp_path / "config.json").write_text(json.dumps({"num_clients": 3, "num_classes": 2}))
     return tmp_path
 
 
@@ -60,11 +61,25 @@ def _pickled(path: Path, content: object) -> None:
     np.savez_compressed(path, data=np.array(content, dtype=object))
 
 
+def test_the_classes_that_config_json_names_are_compared_with_those_that_were_read(pfllib: Path) -> None:
+    assert import_pfllib(pfllib).facts.notes == ()
+    (pfllib / "config.json").write_text(json.dumps({"num_clients": 3, "num_classes": 10}))
+    assert "names 10 classes, and the training samples have 2" in import_pfllib(pfllib).facts.notes[0]
+
+
 SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
+    "another number of clients": (
+        lambda folder: (folder / "config.json").write_text('{"num_clients": 4}'),
+        r"config\.json names 4 clients, but .*train holds 3 files",
+    ),
     "no test file": (lambda folder: (folder / "test" / "2.npz").unlink(), r"test/2\.npz is missing"),
+    "a client twice": (
+        lambda folder: (folder / "train" / "2.npz").rename(folder / "train" / "01.npz"),
+        r"01\.npz and .*1\.npz are both client 1",
+    ),
     "shapes": (
         lambda folder: _pickled(folder / "train" / "1.npz", {"x": X[:, :2], "y": Y}),
-        r"1\.npz: samples are of kind f \(2,\), labels \(\), the first client's of kind f \(3,\)",
+        r"1\.npz: samples are numbers \(2,\), labels \(\), the first client's numbers \(3,\)",
     ),
 }
 

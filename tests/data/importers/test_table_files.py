@@ -60,8 +60,8 @@ def test_commas_that_may_separate_thousands_are_refused_but_for_categories(write
 
 def test_text_in_another_encoding_is_refused_with_the_converting_command(write: Write) -> None:
     said = refusal(write("a,city,y\n1,Bonn,x\n2,Zürich,z\n".encode("latin-1")))
-    assert "is not UTF-8 text" in said
-    assert "0xfc" in said
+    assert "is not UTF-8: line 3 holds the byte 0xFC, which is 'ü'" in said
+    assert "is UTF-16; save it as UTF-8" in refusal(write("a,y\n1,x\n".encode("utf-16")))
     assert "iconv -f WINDOWS-1252 -t UTF-8 t.csv" in said
 
 
