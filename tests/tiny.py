@@ -7,13 +7,15 @@ import functools
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 from torch.utils import _pytree as pytree
 
+from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.core.context import ClientData, Context, Forward, ServerContext, Spec
 from raffed.core.method import Method
 from raffed.core.params import Params, State
@@ -26,6 +28,7 @@ from raffed.core.training.sgd import SgdPhase
 from raffed.core.training.task import Augmentation, ClientTask, Solver, Trained, TrainingPhase
 from raffed.core.visit import Visit
 from raffed.methods import METHODS, build_method
+from raffed.methods.common import Companion
 from raffed.testing.federation import (
     CLASSES,
     FEATURES,
@@ -45,6 +48,7 @@ from tests.params import one_in
 
 __all__ = [
     "CLASSES",
+    "EVERYBODY",
     "FEATURES",
     "NOISY",
     "OF_EACH_KIND",
@@ -54,23 +58,33 @@ __all__ = [
     "SIZES",
     "WIDTH",
     "Tiny",
+    "activity",
     "bare_context",
+    "body_point",
     "client_data",
     "clients",
+    "companion",
+    "digits",
     "experienced",
     "forward",
     "leaves",
     "module",
     "network",
+    "of_kind",
     "over_methods",
+    "point",
     "privately_trained",
     "same_bits",
     "server_context",
     "sgd",
     "short",
+    "slopes",
+    "tiny_loss",
     "tree_stack",
 ]
 
+Kind = TypeVar("Kind")
+EVERYBODY = (0, 1, 2, 3)
 # Lengths of what a method repeats by the hundred on the server, of FedALA's first opening, and of GLDP's
 # two passes; and by what FedFomo judges, because these runs hold nothing out
 SHORT: dict[str, dict[str, Any]] = {
@@ -168,6 +182,66 @@ def server_context(**changes: Any) -> ServerContext:
         "received": {},
     }
     return ServerContext(**{**usual, **changes})
+
+
+def of_kind(value: object, kind: type[Kind]) -> Kind:
+    """The same value, which must be of this kind."""
+    assert isinstance(value, kind)
+    return value
+
+
+def digits(
+    split: str = "dirichlet:6:0.3",
+    hidden: int = 8,
+    *,
+    method: str = "fedavg",
+    args: Mapping[str, Any] | None = None,
+    local: Local = Local(lr=0.05, batch_size=32, epochs=1),  # noqa: B008  it cannot be changed
+    federation: Federation = Federation(2),  # noqa: B008
+    **data: Any,
+) -> RunConfig:
+    """A serial run on digits with a hidden layer of this width."""
+    return RunConfig(
+        method,
+        dict(args or {}),
+        Data("digits", split, **data),
+        Model("mlp", {"hidden": [hidden]}),
+        local,
+        federation,
+        runtime=Runtime(execution="serial"),
+    )
+
+
+def companion(tiny: Tiny, client: int) -> Params:
+    """What a client trains beside the shared model."""
+    return of_kind(tiny.client_states[client].slots["personal"], Companion).own
+
+
+def point(*numbers: float) -> Params:
+    """One tensor w of these numbers, in memory of its own."""
+    return Params({"w": torch.tensor(numbers, dtype=torch.float32)}).clone()
+
+
+def body_point(*numbers: float) -> Params:
+    """The same as a part of the body."""
+    return Params({"body.w": torch.tensor(numbers, dtype=torch.float32)})
+
+
+def activity(w: Params | Mapping[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits and features of the tiny network by its formula."""
+    z = torch.tanh(x @ w["body.fc.weight"].T + w["body.fc.bias"])
+    return z @ w["head.weight"].T + w["head.bias"], z
+
+
+def tiny_loss(w: Params | Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+    """The cross-entropy of the tiny network by its formula."""
+    return cross_entropy(activity(w, x)[0], y)
+
+
+def slopes(loss: Callable[[dict[str, Tensor]], Tensor], w: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The gradient of a function of weights, by their names."""
+    live = {name: tensor.detach().clone().requires_grad_() for name, tensor in w.items()}
+    return dict(zip(live, torch.autograd.grad(loss(live), list(live.values())), strict=True))
 
 
 def forward(z: Tensor, y: Tensor, logits: Tensor | None = None, w: Params | None = None) -> Forward:

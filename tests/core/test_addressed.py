@@ -11,19 +11,7 @@ import torch
 from torch import Tensor
 
 import raffed
-from raffed import (
-    Context,
-    Data,
-    Federation,
-    Forward,
-    Local,
-    Method,
-    Model,
-    Privacy,
-    RunConfig,
-    Runtime,
-    Term,
-)
+from raffed import Context, Federation, Forward, Method, Privacy, Runtime, Term
 from raffed.core.addressed import Mixtures, mixture, replied
 from raffed.core.messages import Broadcast, ServerState
 from raffed.core.params import Params, State
@@ -34,15 +22,11 @@ from raffed.own.user_code import UserCodeError
 from raffed.runs.checkpoint import round_sha256, weights_sha256
 from raffed.testing import check_method
 from tests.testing import answering
-from tests.tiny import Tiny, leaves, network, same_bits
+from tests.tiny import EVERYBODY, Tiny, digits, leaves, network, same_bits
 
-EVERYONE = (0, 1, 2, 3)
-DIGITS = RunConfig(
+DIGITS = replace(
+    digits(hidden=10, samples=600, local_test=0.2, federation=Federation(4, 0.5)),
     method=answering.own_uploads,
-    data=Data(split="dirichlet:6:0.3", samples=600, local_test=0.2),
-    model=Model("mlp", {"hidden": [10]}),
-    local=Local(lr=0.05, batch_size=32, epochs=1),
-    federation=Federation(rounds=4, participation=0.5),
     runtime=Runtime(execution="serial", checkpoint_every=2),
 )
 POINT = Params({"body.w": torch.tensor([1.0, 2.0]), "head.w": torch.tensor([3.0])}).clone()
@@ -87,8 +71,8 @@ def test_a_mixture_does_not_depend_on_the_order_of_its_rows() -> None:
 @pytest.mark.parametrize("norm", [False, True])
 def test_shares_e_i_are_local_training(norm: bool) -> None:
     """Up to the fixed point, which moves a weight below 2^-21 by at most 2^-45 a round."""
-    mine, alone = (Tiny(m, net=network(norm)).run(3, EVERYONE) for m in (answering.own_uploads(), solo()))
-    for client in EVERYONE:
+    mine, alone = (Tiny(m, net=network(norm)).run(3, EVERYBODY) for m in (answering.own_uploads(), solo()))
+    for client in EVERYBODY:
         for one, other in zip(
             leaves(mine.last[client].trained), leaves(alone.last[client].trained), strict=True
         ):
@@ -98,14 +82,14 @@ def test_shares_e_i_are_local_training(norm: bool) -> None:
 
 def test_a_table_may_be_sent_by_a_rule_that_keeps_its_memory_to_itself() -> None:
     plain = replace(answering.own_uploads(), server=answering.KeptToItself())
-    mine, own = (Tiny(m).run(2, EVERYONE) for m in (plain, answering.own_uploads()))
+    mine, own = (Tiny(m).run(2, EVERYBODY) for m in (plain, answering.own_uploads()))
     assert same_bits([d.trained for d in mine.last.values()], [d.trained for d in own.last.values()])
     with pytest.raises(UserCodeError, match=r"for the slot 'server', which nothing reads"):
         Tiny(replace(plain, server=answering.KeptToItself("server"))).step()
 
 
 @pytest.mark.parametrize("norm", [False, True])
-@pytest.mark.parametrize("rounds", [[EVERYONE] * 3, [(0, 1), (1, 2, 3), (3,)]])
+@pytest.mark.parametrize("rounds", [[EVERYBODY] * 3, [(0, 1), (1, 2, 3), (3,)]])
 def test_shares_p_are_fedavg_bit_for_bit(norm: bool, rounds: list[tuple[int, ...]]) -> None:
     mine, plain = (Tiny(m, net=network(norm)) for m in (answering.sample_weights(), fedavg()))
     for chosen in rounds:
@@ -120,11 +104,11 @@ def test_shares_p_are_fedavg_bit_for_bit(norm: bool, rounds: list[tuple[int, ...
 @pytest.mark.parametrize("method", [answering.own_uploads, answering.lists])
 def test_a_stack_of_clients_with_different_downloads_trains_as_each_alone(method: Any) -> None:
     """Lists differ in `k.server`, own uploads in `k.start`. What the first client got must not serve all."""
-    alone, together = (Tiny(method(), cohort=cohort).run(2, EVERYONE) for cohort in (False, True))
-    for client in EVERYONE:
+    alone, together = (Tiny(method(), cohort=cohort).run(2, EVERYBODY) for cohort in (False, True))
+    for client in EVERYBODY:
         one, other = alone.last[client].trained.w.flat, together.last[client].trained.w.flat
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
-    biases = [alone.last[client].trained.w["head.bias"].mean() for client in EVERYONE]
+    biases = [alone.last[client].trained.w["head.bias"].mean() for client in EVERYBODY]
     if method is answering.lists:
         assert sorted(biases) == biases
 
@@ -233,5 +217,5 @@ def test_shares_are_told_by_one_ingredient_and_by_all_clients() -> None:
     with pytest.raises(UsageError, match="Halves and AlsoTells both tell shares of columns"):
         Method("M", terms=(Halves(), AlsoTells()))
     with pytest.raises(UsageError, match="M: 3 of 4 clients told shares of columns"):
-        Tiny(Method("M", terms=(Halves(1),))).step(EVERYONE)
+        Tiny(Method("M", terms=(Halves(1),))).step(EVERYBODY)
     assert "messages (term-Halves)" in Method("M", terms=(Halves(),)).why_no_robust_mean

@@ -17,6 +17,7 @@ from raffed.federation.faults import attacked, attackers
 from raffed.runtime.setup import prepare_run
 from tests.laws.test_faults import config
 from tests.params import one_in
+from tests.tiny import body_point as point
 
 KINDS = ("sign_flip", "scaling", "gaussian", "label_flip", "backdoor")
 
@@ -25,10 +26,6 @@ def attack(kind: str, mean: str = "", method: str = "fedavg", rounds: int = 2, *
     plan = Faults(attack=kind, attackers=0.2, **more)  # type: ignore[arg-type]
     base = config(method, plan, rounds=rounds)
     return replace(base, federation=replace(base.federation, mean=mean))
-
-
-def point(*numbers: float) -> Params:
-    return Params({"body.w": torch.tensor(numbers)})
 
 
 @pytest.mark.parametrize(

@@ -19,25 +19,36 @@ from raffed.core.method import Method
 from raffed.core.parts import Pass
 from raffed.core.server import Mean
 from raffed.methods.ditto import ditto
+from raffed.methods.fedacg import fedacg
 from raffed.methods.fedavg import fedavg
+from raffed.methods.fedawa import fedawa
 from raffed.methods.fedaws import fedaws
 from raffed.methods.fedbabu import fedbabu
+from raffed.methods.fedcm import fedcm
+from raffed.methods.feddbe import feddbe
 from raffed.methods.feddc import feddc
 from raffed.methods.feddecorr import feddecorr
+from raffed.methods.feddisco import feddisco
 from raffed.methods.feddyn import feddyn
 from raffed.methods.fedetf import fedetf
+from raffed.methods.fedgamma import fedgamma
 from raffed.methods.fedgela import fedgela
 from raffed.methods.fedlc import fedlc
+from raffed.methods.fedlesam import fedlesam
+from raffed.methods.fedlmd import fedlmd
 from raffed.methods.fedloge import fedloge
+from raffed.methods.fedlws import fedlws
 from raffed.methods.fedmmd import TwoStream, fedmmd
 from raffed.methods.fedmr import InterClass, IntraClass, fedmr
 from raffed.methods.fednh import fednh
 from raffed.methods.fednova import fednova
+from raffed.methods.fedntd import fedntd
 from raffed.methods.fedopt import fedadam, fedavgm
 from raffed.methods.fedphp import fedphp
 from raffed.methods.fedproc import fedproc
 from raffed.methods.fedprox import Proximal, fedprox
 from raffed.methods.fedrs import RestrictedSoftmax, fedrs
+from raffed.methods.fedsam import fedsam
 from raffed.methods.feduv import feduv
 from raffed.methods.fedvls import fedvls
 from raffed.methods.finetune import finetune
@@ -53,6 +64,21 @@ SETTINGS: dict[str, Callable[[Method], Tiny]] = {
     "augmented": lambda m: Tiny(m, net=network(norm=True), augment=NOISY),
     "dropout": lambda m: Tiny(m, net=network(dropout=0.3)),
     "clipped, warmed up": lambda m: Tiny(m, local=replace(PLAIN, clip_norm=0.5, warmup_rounds=3)),
+}
+RUNS: dict[str, Callable[[Method], Tiny]] = {  # for own rules of steps
+    "plain": Tiny,
+    "without momentum and decay": lambda m: Tiny(m, local=replace(PLAIN, momentum=0.0, weight_decay=0.0)),
+    "batchnorm": lambda m: Tiny(m, net=network(norm=True)),
+    "warmed up, clipped": lambda m: Tiny(m, local=replace(PLAIN, warmup_rounds=3, clip_norm=0.5)),
+    "a rate for each step": lambda m: Tiny(
+        m, local=replace(PLAIN, epochs=2, schedule="polynomial", schedule_by="local_step")
+    ),
+}
+ALSO_STACKED: dict[str, Callable[[Method], Tiny]] = {  # where other rules of steps round in another way
+    **RUNS,
+    "stacked, a rate for each step": lambda m: Tiny(
+        m, local=replace(PLAIN, epochs=2, schedule="polynomial", schedule_by="local_step"), cohort=True
+    ),
 }
 EQUAL_TO_FEDAVG: dict[str, Method] = {
     "FedProx(0)": fedprox(0.0),
@@ -126,6 +152,7 @@ UNEQUAL: dict[str, Method] = {
     "FedLoGe": fedloge(),
     "FedAvgM": fedavgm(),
     "FedAdam": fedadam(),
+    "FedGAMMA": fedgamma(),
 }
 
 
@@ -136,6 +163,33 @@ def test_with_a_coefficient_it_is_not_fedavg(name: str) -> None:
     """
     mine, plain = Tiny(UNEQUAL[name]).run(2, [0, 1, 2, 3]), experienced("fedavg")
     assert float((mine.server.w - plain.server.w).sq_norm()) > 1e-8
+
+
+UNIFORM = Mean(by="clients")
+# A method with coefficients at 0, the same method with others, and what the first one is in every respect
+SPECIAL_CASES: dict[str, tuple[Method, Method, Method]] = {
+    "FedACG(0, 0)": (fedacg(0.0, 0.0), fedacg(), replace(fedavg(), mean=UNIFORM)),
+    "FedACG(0, 0.05)": (fedacg(0.0, 0.05), fedacg(), replace(fedprox(0.1), mean=UNIFORM)),
+    "FedAWA(0 steps)": (fedawa(server_epochs=0), fedawa(), fedavg()),
+    "FedCM(α = 1)": (fedcm(1.0), fedcm(), fedavg()),
+    "FedDBE(κ = 0)": (feddbe(kappa=0.0, translate=False), feddbe(), fedavg()),
+    "FedDisco(0, 0)": (feddisco(a=0.0, b=0.0), feddisco(), fedavg()),
+    "FedGAMMA(0)": (fedgamma(0.0), fedgamma(), scaffold()),
+    "FedLESAM(0)": (fedlesam(0.0), fedlesam(), fedavg()),
+    "FedLMD(0)": (fedlmd(0.0), fedlmd(teacher="eval"), fedavg()),
+    "FedLMD(0), without a teacher": (fedlmd(0.0), fedlmd(teacher="none"), fedavg()),
+    "FedLWS(τ = 0)": (fedlws(beta=0.0, low=0.0), fedlws(), fedavg()),
+    "FedNTD(0)": (fedntd(0.0), fedntd(), fedavg()),
+    "FedSAM(0)": (fedsam(0.0), fedsam(), fedavg()),
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("name", SPECIAL_CASES)
+def test_a_method_has_its_special_case_bit_for_bit_and_otherwise_it_has_not(name: str, setting: str) -> None:
+    none, some, plain = (SETTINGS[setting](method).run(3) for method in SPECIAL_CASES[name])
+    assert same_bits(none.everything(), plain.everything())
+    assert not same_bits(some.server.w, plain.server.w)
 
 
 @pytest.mark.parametrize("method", [fedetf(), fednh(), fedgela(), fedloge()], ids=lambda one: one.name)
@@ -161,7 +215,7 @@ def test_restricting_where_every_client_owns_every_class_is_fedavg_for_any_alpha
 
 def fedavg_with_plain_sgd() -> Method:
     """FedAvg as SCAFFOLD trains: no momentum, no decay, equal weights."""
-    return Method("FedAvg", passes=(Pass(momentum=0.0, weight_decay=0.0),), mean=Mean(by="clients"))
+    return Method("FedAvg", passes=(Pass(momentum=0.0, weight_decay=0.0),), mean=UNIFORM)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)

@@ -8,15 +8,12 @@ import pandas as pd
 import pytest
 
 import raffed
-from raffed import Data, Federation, Local, Model, Numerics, RunConfig, Runtime
+from raffed import Data, Federation, Local, Numerics, RunConfig
 from raffed.errors import UsageError
+from tests.tiny import digits
 
-BASE = RunConfig(
-    data=Data(dataset="digits", split="p5c4"),
-    model=Model("mlp", {"hidden": [64]}),
-    local=Local(lr=0.05, batch_size=64, epochs=1),
-    federation=Federation(rounds=2, measures="spectrum"),
-    runtime=Runtime(execution="serial"),
+BASE = digits(
+    "p5c4", 64, local=Local(0.05, batch_size=64, epochs=1), federation=Federation(2, measures="spectrum")
 )
 
 

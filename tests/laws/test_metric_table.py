@@ -15,7 +15,7 @@ from typing import get_args
 import pytest
 
 import raffed
-from raffed import Clock, Data, Faults, Federation, Local, Model, Privacy, RunConfig, Runtime
+from raffed import Clock, Data, Faults, Federation, Local, Privacy
 from raffed.errors import UsageError
 from raffed.results.metric import FRACTION, Level, Metric, MetricTable, Row, Unit
 from raffed.results.metrics import (
@@ -28,15 +28,10 @@ from raffed.results.metrics import (
     metric_lines,
 )
 from raffed.results.writer import MetricsWriter
+from tests.tiny import digits
 
 ROOT = Path(__file__).parents[2]
-BASE = RunConfig(
-    data=Data("digits", "p4c3", local_test=0.3),
-    model=Model("mlp", {"hidden": [8]}),
-    local=Local(lr=0.05, batch_size=32, epochs=0.3),
-    federation=Federation(rounds=1),
-    runtime=Runtime(execution="serial"),
-)
+BASE = digits("p4c3", local_test=0.3, local=Local(0.05, batch_size=32, epochs=0.3), federation=Federation(1))
 ASKED = replace(BASE.federation, survey=1, measures="spectrum,memory,calibration,fairness,training")
 # A small set of runs that together measure everything
 RUNS = {

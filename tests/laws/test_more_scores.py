@@ -13,21 +13,16 @@ import pytest
 import torch
 
 import raffed
-from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed import Federation, Local
 from raffed.core.measures.scores import ScoreCounts
 from raffed.runs.federation import RoundLoop as Rounds
 from raffed.runs.folder import RunFolder
 from raffed.runtime.network_setup import make_network
 from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import prepare_run
+from tests.tiny import digits
 
-BASE = RunConfig(
-    data=Data("digits", "incomplete:10"),
-    model=Model("mlp", {"hidden": [16]}),
-    local=Local(lr=0.1, batch_size=16, epochs=1),
-    federation=Federation(2, 0.3),
-    runtime=Runtime(execution="serial"),
-)
+BASE = digits("incomplete:10", 16, local=Local(0.1, batch_size=16, epochs=1), federation=Federation(2, 0.3))
 
 
 def rows_of(**changes: Any) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from raffed.core.method import Method
 from raffed.methods.feddc import ClientDrift, feddc
 from raffed.methods.fednova import fednova
 from tests.quadratics import quadratics, x_of
-from tests.tiny import Tiny
+from tests.tiny import Tiny, of_kind
 
 
 @pytest.mark.parametrize("pull", [0.0, 0.05])
@@ -52,7 +52,6 @@ def test_the_correction_of_feddc_is_the_client_s_gradient() -> None:
     tiny.step([0, 1, 2])
     found = []
     for client in range(3):
-        kept = tiny.client_states[client].slots["term-DriftControl"]
-        assert isinstance(kept, ClientDrift)
+        kept = of_kind(tiny.client_states[client].slots["term-DriftControl"], ClientDrift)
         found.append(x_of(kept.c))
     assert found == pytest.approx([-1.0, 6.0, -2.0], rel=1e-3)

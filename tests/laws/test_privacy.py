@@ -28,6 +28,7 @@ from raffed.runtime.setup import prepare_run
 from tests.laws.test_faults import config
 from tests.params import one_in
 from tests.tiny import PLAIN, Tiny, same_bits
+from tests.tiny import body_point as point
 
 opacus = pytest.mark.skipif(
     importlib.util.find_spec("opacus") is None, reason="the extra `privacy` is not installed"
@@ -36,10 +37,6 @@ opacus = pytest.mark.skipif(
 
 def guarded(method: str = "fedavg", faults: Faults | None = None, **privacy: object) -> RunConfig:
     return replace(config(method, faults), privacy=Privacy(**privacy))  # type: ignore[arg-type]
-
-
-def point(*numbers: float) -> Params:
-    return Params({"body.w": torch.tensor(numbers)})
 
 
 def test_no_noise_and_a_limit_that_no_update_reaches_change_no_bit() -> None:

@@ -6,13 +6,13 @@ import itertools
 from dataclasses import replace
 
 import pytest
-import torch
 
 from raffed.core.params import Params, State
 from raffed.methods import build_method
 from raffed.methods.feddc import ClientDrift, DriftControl, ServerCorrection
 from raffed.methods.scaffold import ClientControl, ControlVariate, ServerControl
 from tests.tiny import PLAIN, Tiny, bare_context, network, same_bits
+from tests.tiny import body_point as point
 
 PAPER = ("fedavg", "fedprox", "fedproc", "fednova", "moon", "feddyn", "feddc", "fedmr")  # FedMR's Table 1
 CONTROLLED = ("scaffold", "scars", "scamap")
@@ -25,10 +25,6 @@ def test_at_rate_0_two_rounds_leave_the_weights_as_they_were(name: str) -> None:
     tiny.run(2)
     assert tiny.server.round == 2
     assert same_bits(tiny.server.w.flat, before)
-
-
-def point(*values: float) -> Params:
-    return Params({"body.w": torch.tensor(values)})
 
 
 def test_at_rate_0_the_controls_keep_their_equations_without_the_displacement() -> None:

@@ -10,23 +10,17 @@ import torch
 from torch import Tensor
 
 import raffed
-from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed import Data, Federation, Local
 from raffed.core.method import Method
 from raffed.core.server import Mean, Reweighting
 from raffed.errors import UsageError
 from raffed.methods.fedavg import fedavg
 from raffed.runs.participation import RoundPlan
 from raffed.runtime.setup import prepare_run
-from tests.tiny import Tiny, network, same_bits
+from tests.tiny import EVERYBODY, Tiny, digits, network, same_bits
 
-EVERYBODY = [0, 1, 2, 3]
-RUN = RunConfig(
-    method="feddisco",
-    data=Data("digits", "incomplete:6", samples=300),
-    model=Model("mlp", {"hidden": [8]}),
-    local=Local(epochs=1),
-    federation=Federation(2, 0.5),
-    runtime=Runtime(execution="serial"),
+RUN = digits(
+    "incomplete:6", method="feddisco", samples=300, local=Local(epochs=1), federation=Federation(2, 0.5)
 )
 
 

@@ -4,6 +4,7 @@ again with NumPy.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy.typing as npt
 import pytest
 
 import raffed
-from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed import Federation, Local
 from raffed.core import seeds
 from raffed.core.measures import final
 from raffed.core.params import State
@@ -19,14 +20,12 @@ from raffed.data import transforms
 from raffed.runtime.network_setup import make_network
 from raffed.runtime.record_codec import load_server
 from raffed.runtime.setup import Setup, prepare_run
+from tests.tiny import digits
 
 Array = npt.NDArray[np.float64]
-RUN = RunConfig(
-    data=Data(dataset="digits", split="iid:1"),
-    model=Model("mlp", {"hidden": [64]}),
-    local=Local(lr=0.1, momentum=0.9, batch_size=64, epochs=3),
-    federation=Federation(rounds=1, measures="spectrum"),
-    runtime=Runtime(execution="serial"),
+RUN = replace(
+    digits("iid:1", 64, local=Local(0.1, 0.9, batch_size=64, epochs=3)),
+    federation=Federation(1, measures="spectrum"),
     seed=3,
 )
 

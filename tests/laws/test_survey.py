@@ -11,22 +11,16 @@ import pytest
 import torch
 
 import raffed
-from raffed import Clock, Data, Federation, Local, Model, RunConfig, Runtime
+from raffed import Clock, Data, Federation, RunConfig
 from raffed.core.aggregation.exact_sums import PointSum
 from raffed.core.params import Params
 from raffed.methods.fedrep import fedrep
 from raffed.runs.metric_rows import ClientSurvey
 from raffed.runtime.api import RoundOrder
 from tests.params import one_in
-from tests.tiny import SHORT, Tiny
+from tests.tiny import SHORT, Tiny, digits
 
-BASE = RunConfig(
-    data=Data(dataset="digits", split="dirichlet:6:0.3", local_test=0.3),
-    model=Model("mlp", {"hidden": [8]}),
-    local=Local(lr=0.05, batch_size=32, epochs=1),
-    federation=Federation(rounds=4, participation=0.5, survey=2),
-    runtime=Runtime(execution="serial"),
-)
+BASE = digits(local_test=0.3, federation=Federation(4, 0.5, survey=2))
 
 
 def rows_of(method: str, config: RunConfig = BASE, **args: Any) -> pd.DataFrame:
@@ -66,10 +60,8 @@ def test_a_survey_changes_neither_weights_nor_vaults(method: str) -> None:
 def test_between_rounds_a_client_has_what_it_starts_the_next_round_with(method: str) -> None:
     """Without a personal model of its own: the new shared part with its own layers, the last it had."""
     rows = rows_of(method)
-    between, downloaded = (
-        scores(rows, "personal", "accuracy_between", 3),
-        scores(rows, "global", "accuracy", 4),
-    )
+    between = scores(rows, "personal", "accuracy_between", 3)
+    downloaded = scores(rows, "global", "accuracy", 4)
     assert len(between) == 6
     assert len(downloaded) == 3
     assert {client: between[client] for client in downloaded} == downloaded
@@ -104,10 +96,8 @@ def test_fine_tuning_between_rounds_is_that_of_the_next_round() -> None:
 def test_with_one_participant_the_mean_of_the_heads_is_its_head() -> None:
     rows = rows_of("fedrep", replace(BASE, federation=Federation(rounds=3, participation=1 / 6, survey=1)))
     [who] = scores(rows, "personal", "accuracy", 3)
-    oracle, own = (
-        scores(rows, "global", "accuracy_oracle", 3),
-        scores(rows, "personal", "accuracy_between", 3),
-    )
+    oracle = scores(rows, "global", "accuracy_oracle", 3)
+    own = scores(rows, "personal", "accuracy_between", 3)
     assert oracle[who] == own[who]
     assert oracle != own  # of the others it is not
 

@@ -9,21 +9,15 @@ import pandas as pd
 import pytest
 
 import raffed
-from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed import Federation, RunConfig
 from raffed.core.context import Spec
 from raffed.errors import UsageError
 from raffed.runtime.federated_data import unseen_clients
 from raffed.runtime.network_setup import make_spec
 from raffed.runtime.setup import prepare_run
-from tests.tiny import bare_context
+from tests.tiny import bare_context, digits
 
-BASE = RunConfig(
-    data=Data(dataset="digits", split="dirichlet:6:0.5", local_test=0.3),
-    model=Model("mlp", {"hidden": [8]}),
-    local=Local(lr=0.05, batch_size=32, epochs=1),
-    federation=Federation(rounds=2, unseen_clients=0.34),
-    runtime=Runtime(execution="serial"),
-)
+BASE = digits("dirichlet:6:0.5", local_test=0.3, federation=Federation(2, unseen_clients=0.34))
 
 
 def with_(config: RunConfig = BASE, **federation: float) -> RunConfig:

@@ -20,19 +20,14 @@ from raffed.runs.participation import RoundPlan
 from raffed.runs.round_schedule import Timeline
 from raffed.runtime.setup import prepare_run
 from tests.params import one_in
+from tests.tiny import digits
 
 
 def run(clock: Clock | None = None, method: str = "fedavg", **federation: object) -> RunConfig:
-    return RunConfig(
-        method,
-        data=Data("digits", "p10c2", samples=200),
-        model=Model("mlp", {"hidden": [8]}),
-        local=Local(lr=0.1, momentum=0.0, batch_size=16, epochs=1),
-        federation=Federation(**{"rounds": 4, **federation}),  # type: ignore[arg-type]
-        runtime=Runtime(execution="serial"),
-        clock=clock or Clock(),
-        seed=1,
-    )
+    local = Local(lr=0.1, momentum=0.0, batch_size=16, epochs=1)
+    asked = Federation(**{"rounds": 4, **federation})  # type: ignore[arg-type]
+    usual = digits("p10c2", method=method, samples=200, local=local, federation=asked)
+    return replace(usual, clock=clock or Clock(), seed=1)
 
 
 def times(config: RunConfig, steps: int) -> list[float]:

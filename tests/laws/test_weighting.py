@@ -9,17 +9,12 @@ from dataclasses import replace
 import pytest
 
 import raffed
-from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed import Federation, Local
 from raffed.errors import UsageError
 from raffed.runtime.setup import prepare_run
+from tests.tiny import digits
 
-BASE = RunConfig(
-    data=Data("digits", "incomplete:6"),
-    model=Model("mlp", {"hidden": [8]}),
-    local=Local(epochs=1),
-    federation=Federation(2),
-    runtime=Runtime(execution="serial"),
-)
+BASE = digits("incomplete:6", local=Local(epochs=1))
 
 
 def weighed(by: str, method: str = "fedavg", split: str = "incomplete:6") -> str:

@@ -10,16 +10,10 @@ from typing import Any
 import pytest
 
 import raffed
-from raffed import Data, Federation, Local, Model, RunConfig, Runtime
-from tests.tiny import SHORT
+from raffed import Federation, Local, Model, RunConfig
+from tests.tiny import SHORT, digits
 
-BASE = RunConfig(
-    data=Data(dataset="digits", split="dirichlet:6:0.3"),
-    model=Model("mlp", {"hidden": [10]}),
-    local=Local(lr=0.05, batch_size=32, epochs=1),
-    federation=Federation(rounds=3, participation=0.5),
-    runtime=Runtime(execution="serial"),
-)
+BASE = digits(hidden=10, federation=Federation(3, 0.5))
 BATCHNORM = replace(
     BASE,
     model=Model("resnet8"),
@@ -142,13 +136,12 @@ def test_gldp_by_its_clients_own_prototypes_is_above_chance(split: str) -> None:
     or less.
     """
     stages = int(split.split(":")[3])
-    config = RunConfig(
+    config = digits(
+        split,
+        64,
         method="gldp",
         args={"body_epochs": 1.0, "head_epochs": 2.0},
-        data=Data(split=split),
-        model=Model("mlp", {"hidden": [64]}),
-        local=Local(lr=0.05, momentum=0.5, batch_size=8, epochs=3),
-        runtime=Runtime(execution="serial"),
+        local=Local(0.05, 0.5, batch_size=8, epochs=3),
         federation=Federation(3 * stages, 0.2 if stages == 1 else 0.5),
     )
     rows = raffed.run(config).to_pandas()

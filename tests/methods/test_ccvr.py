@@ -24,9 +24,8 @@ from raffed.methods.ccvr import (
     virtual_features,
 )
 from raffed.methods.fedavg import fedavg
-from tests.tiny import WIDTH, Tiny, bare_context, network, same_bits
+from tests.tiny import EVERYBODY, WIDTH, Tiny, bare_context, network, of_kind, same_bits
 
-EVERYBODY = [0, 1, 2, 3]
 ONE, TWO = torch.tensor([[0.0, 1.0], [2.0, 1.0]]), torch.tensor([[1.0, 0.0], [3.0, 2.0], [2.0, 4.0]])
 
 
@@ -44,9 +43,7 @@ def together(*sent: Moments) -> Moments:
     total = WireSum()
     for one in sent:
         total.add(one, "test")
-    found = total.value()
-    assert isinstance(found, FeatureMoments | PooledMoments)
-    return found
+    return of_kind(total.value(), FeatureMoments | PooledMoments)
 
 
 def test_two_clients_give_the_mean_and_the_unbiased_covariance_of_all_five_features() -> None:

@@ -20,7 +20,7 @@ from raffed.methods.creff import (
     gradient_gap,
 )
 from raffed.methods.fedavg import fedavg
-from tests.tiny import Tiny, bare_context, network, same_bits, server_context
+from tests.tiny import Tiny, bare_context, network, of_kind, same_bits, server_context
 
 G = torch.Generator().manual_seed(0)
 
@@ -154,11 +154,9 @@ def test_gradients_are_matched_under_the_head_that_was_broadcast() -> None:
         RetrainedHead(0.3 * torch.randn(3, 5, generator=G), 0.3 * torch.randn(3, generator=G))
         for _ in range(2)
     )
-    told, points, rule = (
-        gradients_of(z, y, sent),
-        z.reshape(3, 3, 5),
-        ClassifierRetraining(3, 5, 1.0, 1, 0.01),
-    )
+    told = gradients_of(z, y, sent)
+    points = z.reshape(3, 3, 5)
+    rule = ClassifierRetraining(3, 5, 1.0, 1, 0.01)
     same = server_step(rule, Federated(points, sent.weight, sent.bias), told).features
     moved = server_step(rule, Federated(points, other.weight, other.bias), told).features
     torch.testing.assert_close(same, points, rtol=0, atol=1e-3)
@@ -184,11 +182,9 @@ def test_the_retrained_head_starts_fresh_every_round() -> None:
 
 def test_the_distance_ignores_the_scale_of_the_goal() -> None:
     """(4)."""
-    points, w, b = (
-        torch.randn(3, 4, 5, generator=G),
-        torch.randn(3, 5, generator=G),
-        torch.randn(3, generator=G),
-    )
+    points = torch.randn(3, 4, 5, generator=G)
+    w = torch.randn(3, 5, generator=G)
+    b = torch.randn(3, generator=G)
     goal, bias = torch.randn(3, 3, 5, generator=G), torch.randn(3, 3, generator=G)
     one, ten = gradient_gap(points, w, b, goal, bias), gradient_gap(points, w, b, 10 * goal, 10 * bias)
     torch.testing.assert_close(one, ten, rtol=1e-5, atol=1e-5)
@@ -237,8 +233,7 @@ def test_the_retrained_head_is_broadcast_and_the_features_are_not() -> None:
     tiny = small().run(2, [0, 1])
     sent = tiny.server.broadcast()
     assert set(sent.slots) == {"message"}
-    own = tiny.server.slots["server"]
-    assert isinstance(own, Federated)
+    own = of_kind(tiny.server.slots["server"], Federated)
     assert same_bits(sent.slots["message"], [own.weight, own.bias])
     # Client 0 holds two classes
     assert sum(tiny.last[0].upload.slots["message"].numbers().values()) == 2 * (3 * 5 + 3)

@@ -18,9 +18,18 @@ from raffed.methods.cwfedavg import (
 )
 from raffed.methods.fedavg import fedavg
 from raffed.methods.solo import solo
-from tests.tiny import Tiny, bare_context, clients, forward, leaves, network, same_bits, server_context
+from tests.tiny import (
+    EVERYBODY,
+    Tiny,
+    bare_context,
+    clients,
+    forward,
+    leaves,
+    network,
+    same_bits,
+    server_context,
+)
 
-EVERYONE = (0, 1, 2, 3)
 HEADS = torch.tensor([[[3.0, 4], [0, 1]], [[0, 1], [0, 2]], [[1, 0], [1, 0]]], dtype=torch.float64)
 SHARES = [[0.8333333, 0.1666667], [0.3333333, 0.6666667], [0.5, 0.5]]
 MIXED = [2.6985539, 2.8587319, 2.8053393]
@@ -113,8 +122,8 @@ def test_equal_shares_for_all_are_fedavg(monkeypatch: pytest.MonkeyPatch) -> Non
     """(2)."""
     equal = torch.full((3,), 1 / 3, dtype=torch.float64)
     monkeypatch.setattr("raffed.methods.cwfedavg.shares_of", lambda upload: equal)
-    mine, plain = (Tiny(one, net=network(True)).run(2, EVERYONE) for one in (cwfedavg(wdr=0.0), fedavg()))
-    for client in EVERYONE:
+    mine, plain = (Tiny(one, net=network(True)).run(2, EVERYBODY) for one in (cwfedavg(wdr=0.0), fedavg()))
+    for client in EVERYBODY:
         one, other = mine.last[client].trained, plain.last[client].trained
         torch.testing.assert_close(one.w.flat, other.w.flat, rtol=0, atol=1e-6)
 
@@ -140,15 +149,15 @@ def test_one_client_is_fedavg_and_without_the_regulariser_there_is_no_term() -> 
 @pytest.mark.parametrize("shares", ["norms", "counts"])
 def test_the_mean_of_all_mixtures_by_samples_is_the_server_s_model(shares: str) -> None:
     """p·M = p, so that the global model has a meaning."""
-    tiny = Tiny(cwfedavg(shares=shares), net=network(True)).run(2, EVERYONE)  # type: ignore[arg-type]
+    tiny = Tiny(cwfedavg(shares=shares), net=network(True)).run(2, EVERYBODY)  # type: ignore[arg-type]
     sizes = torch.tensor([float(data.n) for data in tiny.data])
-    found = torch.stack([tiny.visit(client).start.w.flat for client in EVERYONE])
+    found = torch.stack([tiny.visit(client).start.w.flat for client in EVERYBODY])
     torch.testing.assert_close((sizes / sizes.sum()) @ found, tiny.server.w.flat, rtol=0, atol=1e-6)
     assert tiny.method.has_global
 
 
 def test_the_downloaded_mixture_is_scored_and_the_trained_model_is_sent() -> None:
-    tiny = Tiny(cwfedavg(), net=network(True)).run(2, EVERYONE)
+    tiny = Tiny(cwfedavg(), net=network(True)).run(2, EVERYBODY)
     done = tiny.last[1]
     assert same_bits(done.personal_state(tiny.method), done.start)
     assert same_bits(done.upload.w, done.trained.w)

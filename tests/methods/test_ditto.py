@@ -14,13 +14,11 @@ from raffed.methods.ditto import PersonalModel, PulledModel, ditto, dittors
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedrs import fedrs
 from raffed.methods.solo import solo
-from tests.tiny import PLAIN, Tiny, bare_context, forward, network, same_bits
+from tests.tiny import PLAIN, Tiny, bare_context, forward, network, of_kind, same_bits
 
 
 def own(tiny: Tiny, client: int) -> State:
-    kept = tiny.client_states[client].slots["personal"]
-    assert isinstance(kept, PersonalModel)
-    return kept.model
+    return of_kind(tiny.client_states[client].slots["personal"], PersonalModel).model
 
 
 @pytest.mark.parametrize("norm", [False, True])
@@ -28,14 +26,10 @@ def own(tiny: Tiny, client: int) -> State:
 def test_the_server_is_fedavgs_bit_for_bit_for_every_pull(lam: float, norm: bool) -> None:
     """(a). At λ = 100 and η = 0.1 the personal models diverge; the server must not notice."""
     local = replace(PLAIN, clip_norm=1.0)
-    mine, plain = (
-        Tiny(ditto(lam), net=network(norm), local=local),
-        Tiny(fedavg(), net=network(norm), local=local),
-    )
-    restricted, rs = (
-        Tiny(dittors(lam), net=network(norm), local=local),
-        Tiny(fedrs(), net=network(norm), local=local),
-    )
+    mine = Tiny(ditto(lam), net=network(norm), local=local)
+    plain = Tiny(fedavg(), net=network(norm), local=local)
+    restricted = Tiny(dittors(lam), net=network(norm), local=local)
+    rs = Tiny(fedrs(), net=network(norm), local=local)
     for _ in range(3):
         for tiny in (mine, plain, restricted, rs):
             tiny.step()

@@ -17,13 +17,19 @@ from raffed.core.round import between_rounds
 from raffed.core.training.session import Participant
 from raffed.methods.fedala import AdaptiveAggregation, Mixing, Mixture, fedala
 from raffed.methods.fedavg import fedavg
-from tests.tiny import PLAIN, Tiny, bare_context, module, network, same_bits
+from tests.tiny import (
+    PLAIN,
+    Tiny,
+    bare_context,
+    network,
+    of_kind,
+    point,
+    same_bits,
+    slopes,
+    tiny_loss,
+)
 
 HEAD = ("head.weight", "head.bias")
-
-
-def point(*numbers: float) -> Params:
-    return Params({"w": torch.tensor(numbers, dtype=torch.float32)})
 
 
 def client(last: Params, download: Params) -> Context[Mixture]:
@@ -33,10 +39,10 @@ def client(last: Params, download: Params) -> Context[Mixture]:
     return bare_context(start=State(download, Params({})), mine=Mixture(ones, last, yes, yes))
 
 
-def learned(rule: AdaptiveAggregation, k: Context[Mixture], slopes: Sequence[Gradient]) -> list[Mixing]:
+def learned(rule: AdaptiveAggregation, k: Context[Mixture], gradients: Sequence[Gradient]) -> list[Mixing]:
     """What W and the model become, step by step."""
     found = [rule.begin(k)]
-    for gradient in slopes:
+    for gradient in gradients:
         found.append(rule.step(found[-1], gradient, k))
     return found[1:]
 
@@ -97,8 +103,7 @@ def test_weights_stay_between_0_and_1_and_the_lower_tensors_are_the_download_s(n
     tiny.arrange()
     tiny.run(3, [0, 1, 2, 3])
     for kept in tiny.client_states.values():
-        mine = kept.slots["opening"]
-        assert isinstance(mine, Mixture)
+        mine = of_kind(kept.slots["opening"], Mixture)
         assert mine.weights.names == HEAD
         assert all(bool(((t >= 0) & (t <= 1)).all()) for t in mine.weights.tensors.values())
     tiny.local = replace(PLAIN, lr=0.0)
@@ -132,14 +137,11 @@ def test_a_late_client_mixes_the_download_with_the_initial_model_if_this_is_its_
     """W = clip(1 − η_W ∇CE(θ²) ⊙ (θ² − θ¹), 0, 1) after one pass of one batch, in which all samples are."""
     method = fedala(first_model="initial", eta=30.0, share=1.0, first_epochs=1.0)
     tiny = Tiny(method, local=replace(PLAIN, batch_size=64)).run(1, [0, 1])
-    done, new, old, net = tiny.visit(2), tiny.server.w, tiny.net.initial.w, module()
-    net.load_state_dict(new.tensors)
-    loss = torch.nn.functional.cross_entropy(net(tiny.data[2].x)[0], tiny.data[2].y)
-    slopes = dict(zip(new.names, torch.autograd.grad(loss, list(net.parameters())), strict=True))
-    mixed = done.views["opening"].carried
-    assert isinstance(mixed, Mixing)
+    done, new, old = tiny.visit(2), tiny.server.w, tiny.net.initial.w
+    grads = slopes(lambda w: tiny_loss(w, tiny.data[2].x, tiny.data[2].y), new.tensors)
+    mixed = of_kind(done.views["opening"].carried, Mixing)
     for n in HEAD:
-        weights = (1 - 30.0 * slopes[n] * (new[n] - old[n])).clamp(0, 1)
+        weights = (1 - 30.0 * grads[n] * (new[n] - old[n])).clamp(0, 1)
         assert 0 < float((weights < 1).sum()) < weights.numel()
         torch.testing.assert_close(mixed.model.w[n], old[n] + (new[n] - old[n]) * weights)
     assert torch.equal(mixed.model.w["body.fc.weight"], new["body.fc.weight"])
@@ -178,6 +180,5 @@ def test_between_rounds_a_client_is_scored_after_mixing_and_keeps_nothing() -> N
 
 def test_all_tensors_can_be_mixed() -> None:
     tiny = Tiny(fedala(tensors=0)).run(2, [0, 1])
-    mine = tiny.client_states[0].slots["opening"]
-    assert isinstance(mine, Mixture)
+    mine = of_kind(tiny.client_states[0].slots["opening"], Mixture)
     assert mine.weights.names == tiny.net.initial.w.names

@@ -17,9 +17,8 @@ from raffed.errors import UsageError
 from raffed.methods.fedamp import AttentiveMixing, HeuristicMixing, fedamp
 from raffed.methods.solo import solo
 from tests.core.test_addressed import DIGITS
-from tests.tiny import Tiny, leaves, network
+from tests.tiny import EVERYBODY, Tiny, leaves, network, of_kind
 
-EVERYONE = (0, 1, 2, 3)
 W3 = torch.tensor([[1.0, 1.0], [1.0, 0.0], [0.0, 2.0]])
 
 
@@ -80,8 +79,8 @@ def test_the_first_client_alone_has_all_of_its_own_model() -> None:
 @pytest.mark.parametrize("args", [{"self_weight": 1.0}, {"shares": "distance", "alpha": 0.0}])
 def test_with_all_of_the_own_model_and_no_pull_it_is_local_training(norm: bool, args: dict[str, Any]) -> None:
     """(1), up to the fixed point."""
-    mine, alone = (Tiny(m, net=network(norm)).run(3, EVERYONE) for m in (fedamp(pull=0.0, **args), solo()))
-    for client in EVERYONE:
+    mine, alone = (Tiny(m, net=network(norm)).run(3, EVERYBODY) for m in (fedamp(pull=0.0, **args), solo()))
+    for client in EVERYBODY:
         pair = zip(leaves(mine.last[client].trained), leaves(alone.last[client].trained), strict=True)
         for one, other in pair:
             torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
@@ -91,7 +90,7 @@ def test_training_is_pulled_to_the_client_s_own_mixture() -> None:
     """A strong pull keeps each client near what it downloaded, which differs between clients."""
     ways, local = [], Local(lr=0.05, batch_size=4, epochs=4)
     for pull in (0.0, 10.0):
-        tiny = Tiny(fedamp(pull=pull, self_weight=0.9), local=local).run(3, EVERYONE)
+        tiny = Tiny(fedamp(pull=pull, self_weight=0.9), local=local).run(3, EVERYBODY)
         ways.append([float((d.trained.w - d.start.w).sq_norm()) for d in tiny.last.values()])
         assert float((tiny.last[0].start.w - tiny.last[1].start.w).sq_norm()) > 1e-4
     assert all(near < 0.5 * far for far, near in zip(*ways, strict=True))
@@ -102,8 +101,7 @@ def test_an_absent_client_stays_in_the_mixtures_with_its_last_model() -> None:
     tiny.step((0, 1))
     last = tiny.last[1].upload.w.flat
     tiny.step((0, 2))
-    table = tiny.server.slots["server"]
-    assert isinstance(table, Mixtures)
+    table = of_kind(tiny.server.slots["server"], Mixtures)
     assert table.known.tolist() == [True, True, True, False]
     assert torch.equal(table.rows[1], last)
     assert (table.shares[0, :3] > 0).all()
@@ -111,8 +109,8 @@ def test_an_absent_client_stays_in_the_mixtures_with_its_last_model() -> None:
 
 
 def test_the_uniform_mean_of_the_mixtures_is_the_global_model_by_distances_alone() -> None:
-    tiny = Tiny(fedamp(shares="relative", alpha=0.3, sigma=1.0), net=network(True)).run(2, EVERYONE)
-    found = torch.stack([tiny.visit(client).start.w.flat for client in EVERYONE])
+    tiny = Tiny(fedamp(shares="relative", alpha=0.3, sigma=1.0), net=network(True)).run(2, EVERYBODY)
+    found = torch.stack([tiny.visit(client).start.w.flat for client in EVERYBODY])
     torch.testing.assert_close(found.mean(0), tiny.server.w.flat, rtol=0, atol=1e-6)
     assert tiny.method.has_global
     assert not fedamp().has_global

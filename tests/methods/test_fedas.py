@@ -16,7 +16,7 @@ from raffed.core.server import Mean
 from raffed.core.training.network import batch_gradients
 from raffed.methods.fedas import Alignment, Fisher, FisherMean, OwnMeans, alignment_loss, fedas, fisher_shares
 from raffed.methods.fedrep import fedper
-from tests.tiny import PLAIN, Tiny, bare_context, clients, network, same_bits, server_context
+from tests.tiny import PLAIN, Tiny, bare_context, clients, network, of_kind, same_bits, server_context
 
 
 @pytest.mark.parametrize("norm", [False, True])
@@ -89,8 +89,7 @@ def test_the_trace_is_that_of_the_trained_model_in_evaluation_mode_over_body_and
         nll = F.cross_entropy(module(x)[0], y)
         total += sum(float(g.square().sum()) for g in torch.autograd.grad(nll, list(module.parameters())))
     tiny.net.train()
-    told = done.upload.slots["message"]
-    assert isinstance(told, Fisher)
+    told = of_kind(done.upload.slots["message"], Fisher)
     assert float(told.trace) == pytest.approx(total, rel=1e-5)
 
 
@@ -121,8 +120,7 @@ def test_the_alignment_brings_features_nearer_to_the_client_s_last_ones() -> Non
     tiny.local = local
     tiny.arrange()
     done, data = tiny.visit(1), tiny.data[1]
-    kept = tiny.client_states[1].slots["opening"]
-    assert isinstance(kept, OwnMeans)
+    kept = of_kind(tiny.client_states[1].slots["opening"], OwnMeans)
     before, after = (
         float(alignment_loss(tiny.net.apply(one, data.x)[1], data.y, kept.mean, kept.held))
         for one in (done.start, done.trained)
@@ -133,8 +131,7 @@ def test_the_alignment_brings_features_nearer_to_the_client_s_last_ones() -> Non
 def test_a_client_keeps_the_class_means_of_its_trained_model() -> None:
     tiny = Tiny(fedas(), net=network(norm=True))
     done, data = tiny.visit(2), tiny.data[2]
-    kept = done.client_state.slots["opening"]
-    assert isinstance(kept, OwnMeans)
+    kept = of_kind(done.client_state.slots["opening"], OwnMeans)
     z = tiny.net.apply(done.trained, data.x)[1]
     torch.testing.assert_close(kept.mean[0], z.mean(0))
     assert kept.held.tolist() == [True, False, False]

@@ -30,6 +30,7 @@ from tests.tiny import (
     leaves,
     module,
     network,
+    of_kind,
     same_bits,
     server_context,
 )
@@ -203,9 +204,7 @@ def class_mean(tiny: Tiny, client: int, label: int) -> torch.Tensor:
 
 def known(tiny: Tiny) -> Prototypes:
     """The server's prototypes."""
-    held = tiny.server.slots["term-PrototypePull"]
-    assert isinstance(held, Prototypes)
-    return held
+    return of_kind(tiny.server.slots["term-PrototypePull"], Prototypes)
 
 
 def close(got: torch.Tensor, *rows: torch.Tensor) -> None:
@@ -229,10 +228,8 @@ def test_the_authors_pull_is_the_summed_square_between_batch_class_means_and_pro
         g_1).
     """
     draw = torch.Generator().manual_seed(5)
-    z, y = (
-        torch.randn(5, 4, generator=draw, dtype=torch.float64).requires_grad_(),
-        torch.tensor([0, 1, 2, 0, 2]),
-    )
+    z = torch.randn(5, 4, generator=draw, dtype=torch.float64).requires_grad_()
+    y = torch.tensor([0, 1, 2, 0, 2])
     g = torch.randn(3, 4, generator=draw, dtype=torch.float64)
     g[2] = float("nan")
     (term,) = fedproto(0.3, preset="authors").terms
@@ -258,9 +255,7 @@ def halfway(before: Prototypes, total: list[float], count: list[int]) -> Prototy
     """
     (term,) = fedproto(preset="authors").terms
     got = ClassSums(torch.tensor(total)[:, None], torch.tensor(count))
-    after = term.server_step(before, Received(2, sum=got), Tiny(fedproto()).spec)
-    assert isinstance(after, Prototypes)
-    return after
+    return of_kind(term.server_step(before, Received(2, sum=got), Tiny(fedproto()).spec), Prototypes)
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
@@ -307,8 +302,7 @@ def test_the_authors_prototypes_are_the_features_seen_while_training(norm: bool,
             with torch.no_grad():
                 for p, g in zip(net.parameters(), slopes, strict=True):
                     p -= 0.1 * g
-        sent = done[client].upload.slots["term-PrototypePull"]
-        assert isinstance(sent, HeldSums)
+        sent = of_kind(done[client].upload.slots["term-PrototypePull"], HeldSums)
         torch.testing.assert_close(sent.total, total, rtol=1e-5, atol=1e-5)
         assert sent.count.tolist() == (2 * data.class_counts).tolist()
 

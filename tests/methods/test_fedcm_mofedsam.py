@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -13,12 +12,11 @@ from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.training.overrides import overrides
 from raffed.errors import UsageError
-from raffed.methods.fedavg import fedavg
 from raffed.methods.fedcm import MixedGradient, Momentum, fedcm, mean_gradient
 from raffed.methods.fedsam import fedsam
 from raffed.methods.mofedsam import MixedSharpnessSteps, mofedsam
 from raffed.runtime.run_method import with_mean
-from tests.laws.test_equalities import SETTINGS
+from tests.laws.test_equalities import ALSO_STACKED
 from tests.quadratics import B, H, quadratics, x_of
 from tests.tiny import PLAIN, Tiny, bare_context, network, same_bits
 
@@ -28,13 +26,6 @@ EVERYBODY = [0, 1, 2]
 def m_of(tiny: Tiny, slot: str = "correction") -> Params:
     found: Params = tiny.server.slots[slot].m  # type: ignore[union-attr]
     return found
-
-
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_with_alpha_1_it_is_fedavg_bit_for_bit_and_by_default_it_is_not(setting: str) -> None:
-    none, some, plain = (SETTINGS[setting](m).run(3) for m in (fedcm(1.0), fedcm(), fedavg()))
-    assert same_bits(none.everything(), plain.everything())
-    assert not same_bits(some.server.w, plain.server.w)
 
 
 def test_three_quadratics_of_two_steps_a_round_have_the_worked_numbers() -> None:
@@ -118,20 +109,10 @@ def test_with_rho_0_it_is_fedcm_and_with_alpha_1_fedsam_bit_for_bit() -> None:
     assert not same_bits(Tiny(mofedsam()).run(2).server.w, Tiny(fedcm()).run(2).server.w)
 
 
-RUNS: dict[str, Callable[[Method], Tiny]] = {
-    "plain": Tiny,
-    "batchnorm": lambda m: Tiny(m, net=network(norm=True)),
-    "warmed up, clipped": lambda m: Tiny(m, local=replace(PLAIN, warmup_rounds=3, clip_norm=0.5)),
-    "stacked, a rate for each step": lambda m: Tiny(
-        m, local=replace(PLAIN, epochs=2, schedule="polynomial", schedule_by="local_step"), cohort=True
-    ),
-}
-
-
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", ALSO_STACKED)
 def test_its_own_steps_with_rho_0_are_fedcm_s(name: str) -> None:
     own = replace(mofedsam(), solver=MixedSharpnessSteps(0.0, 0.1))
-    mine, plain = RUNS[name](own).run(4), RUNS[name](fedcm()).run(4)
+    mine, plain = ALSO_STACKED[name](own).run(4), ALSO_STACKED[name](fedcm()).run(4)
     for a, b in ((mine.server.w, plain.server.w), (m_of(mine, "solver"), m_of(plain))):
         torch.testing.assert_close(a.flat, b.flat, rtol=1e-5, atol=1e-5)
 

@@ -21,9 +21,8 @@ from raffed.methods.feddbe import (
     feddbe,
     mean_gap,
 )
-from tests.tiny import PLAIN, WIDTH, Tiny, bare_context, leaves, network, same_bits
+from tests.tiny import EVERYBODY, PLAIN, WIDTH, Tiny, bare_context, leaves, network, of_kind, same_bits
 
-EVERYBODY = [0, 1, 2, 3]
 W = torch.tensor([[1.0, -1.0], [0.5, 2.0], [0.0, 1.0]])
 BIAS = torch.tensor([0.1, 0.0, -0.1])
 Z = torch.tensor([[1.0, 2.0], [0.0, -1.0]])
@@ -76,12 +75,6 @@ def test_in_the_first_round_there_is_neither_a_translation_nor_a_pull() -> None:
         assert not any(bool(t.any()) for t in leaves(kept))
 
 
-def test_without_kappa_and_translation_it_is_fedavg_and_at_its_defaults_it_is_not() -> None:
-    off, on, plain = (Tiny(m).run(3) for m in (feddbe(kappa=0.0, translate=False), feddbe(), fedavg()))
-    assert same_bits(off.everything(), plain.everything())
-    assert not same_bits(on.server.w, plain.server.w)
-
-
 def test_a_translation_that_stays_0_is_fedavg() -> None:
     """a + W·0 has the logits' bits, so only what moves v makes a difference: frozen at 0 it makes none."""
 
@@ -98,8 +91,7 @@ def test_the_common_mean_is_that_of_the_participants_features_and_stays() -> Non
     tiny = Tiny(feddbe(), net=network(True))
     done = tiny.step([0, 1, 3])
     features = [tiny.net.apply(done[c].trained, tiny.data[c].x)[1] for c in (0, 1, 3)]
-    first = tiny.server.slots["personal"]
-    assert isinstance(first, ConsensusMean)
+    first = of_kind(tiny.server.slots["personal"], ConsensusMean)
     torch.testing.assert_close(first.mean, torch.cat(features).mean(0), rtol=1e-5, atol=1e-6)
     assert all(sum(one.upload.slots["personal"].numbers().values()) == WIDTH + 1 for one in done.values())
     later = tiny.step(EVERYBODY)

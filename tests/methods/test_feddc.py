@@ -13,21 +13,17 @@ from raffed.methods.feddc import Beta, ClientDrift, DriftControl, ServerCorrecti
 from raffed.methods.feddyn import Drift, feddyn
 from raffed.methods.fedprox import fedprox
 from tests.quadratics import GRADIENTS, OPTIMUM, WEIGHTED, B, H, quadratics, x_of
-from tests.tiny import PLAIN, Tiny, bare_context, network, same_bits
+from tests.tiny import PLAIN, Tiny, bare_context, network, of_kind, point, same_bits
 
 SLOT = "term-DriftControl"
 
 
 def kept(tiny: Tiny, client: int) -> ClientDrift:
-    own = tiny.client_states[client].slots[SLOT]
-    assert isinstance(own, ClientDrift)
-    return own
+    return of_kind(tiny.client_states[client].slots[SLOT], ClientDrift)
 
 
 def correction(tiny: Tiny) -> ServerCorrection:
-    c = tiny.server.slots[SLOT]
-    assert isinstance(c, ServerCorrection)
-    return c
+    return of_kind(tiny.server.slots[SLOT], ServerCorrection)
 
 
 @pytest.mark.parametrize("norm", [False, True])
@@ -99,12 +95,11 @@ def test_a_displacement_becomes_a_gradient_by_own_steps_by_the_norm_or_by_the_of
     1; at ρ = ½ ‖a‖₁ = 1 + 1.5 + 1.75 = 4.25 and 0.6/0.425 = 24/17. c_k⁺ = c_k − c/ω_k − β δ with c_k = 0.5, c
     = 0.25, ω_k = 1.
     """
-    at = lambda x: Params({"w": torch.tensor([x])}).clone()  # noqa: E731
     k = bare_context(
-        start=State(at(1.0), Params({})),
-        state=State(at(1.0 - sign * 0.6), Params({})),
-        mine=ClientDrift(at(0.0), at(0.5)),
-        server=ServerCorrection(at(0.25)),
+        start=State(point(1.0), Params({})),
+        state=State(point(1.0 - sign * 0.6), Params({})),
+        mine=ClientDrift(point(0.0), point(0.5)),
+        server=ServerCorrection(point(0.25)),
         steps=3,
         usual_steps=6,
         lr_sum=0.3,
@@ -132,8 +127,7 @@ def test_the_servers_correction_is_the_weighted_mean_of_the_clients_after_every_
         for k in tiny.client_states:
             c = c + kept(tiny, k).c * (tiny.data[k].n / 35)
         torch.testing.assert_close(correction(tiny).c.flat, c.flat, rtol=1e-4, atol=1e-5)
-        drift = tiny.server.slots["server"]
-        assert isinstance(drift, Drift)
+        drift = of_kind(tiny.server.slots["server"], Drift)
         h = sum((kept(tiny, k).h for k in tiny.client_states), tiny.server.w.zeros()) / 4
         torch.testing.assert_close(drift.drift.flat, h.flat, rtol=1e-4, atol=1e-6)
     assert float(c.sq_norm()) > 1e-3

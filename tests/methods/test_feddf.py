@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import raffed
-from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed import Data, Federation, Local, RunConfig
 from raffed.core.aggregation.uploads import UploadAccumulator
 from raffed.core.context import Received
 from raffed.core.messages import Upload
@@ -24,7 +24,14 @@ from raffed.core.server import Mean, ServerData
 from raffed.methods.fedavg import fedavg
 from raffed.methods.feddf import EnsembleDistillation, ensemble_target, feddf
 from raffed.methods.registry import Preset
-from tests.tiny import PLAIN, Tiny, leaves, network, same_bits, server_context
+from tests.tiny import PLAIN, Tiny, digits, leaves, network, of_kind, same_bits, server_context
+
+WHOLE = digits(
+    method="feddf",
+    args={"server_steps": 5, "public": 40},
+    local=Local(epochs=1),
+    federation=Federation(rounds=2, participation=0.5),
+)
 
 
 def test_0_steps_are_fedavg_bit_for_bit() -> None:
@@ -127,10 +134,8 @@ def test_distillation_moves_the_student_towards_the_ensemble() -> None:
 
 def test_teachers_and_statistics_are_left_as_they_were() -> None:
     """(e)."""
-    mine, plain = (
-        Tiny(feddf(5), net=network(True)).run(1, [0, 1]),
-        Tiny(fedavg(), net=network(True)).run(1, [0, 1]),
-    )
+    mine = Tiny(feddf(5), net=network(True)).run(1, [0, 1])
+    plain = Tiny(fedavg(), net=network(True)).run(1, [0, 1])
     assert same_bits(mine.server.b, plain.server.b)
     assert all(same_bits(mine.last[c].upload, plain.last[c].upload) for c in (0, 1))
     assert not same_bits(mine.server.w, plain.server.w)
@@ -165,16 +170,7 @@ def test_a_federation_never_sees_the_labels_of_its_public_images() -> None:
     from raffed.runtime.serial import SerialBackend
     from raffed.runtime.setup import prepare_run
 
-    config = RunConfig(
-        method="feddf",
-        args={"server_steps": 5, "public": 40},
-        data=Data(split="dirichlet:6:0.3"),
-        model=Model("mlp", {"hidden": [8]}),
-        local=Local(epochs=1),
-        federation=Federation(rounds=2, participation=0.5),
-        runtime=Runtime(execution="serial"),
-    )
-    setup, hashes, drawn = prepare_run(config), [], []
+    setup, hashes, drawn = prepare_run(WHOLE), [], []
     turned = replace(setup, dataset=replace(setup.dataset, y_test=setup.dataset.y_test[::-1].copy()))
     for one in (setup, turned):
         with tempfile.TemporaryDirectory() as folder:
@@ -210,27 +206,15 @@ def test_the_public_images_are_the_same_in_every_round_and_for_every_method_of_a
 
 
 def test_a_whole_run_is_reproducible_and_differs_from_fedavgs() -> None:
-    config = RunConfig(
-        method="feddf",
-        args={"server_steps": 5, "public": 40},
-        data=Data(split="dirichlet:6:0.3"),
-        model=Model("mlp", {"hidden": [8]}),
-        local=Local(epochs=1),
-        federation=Federation(rounds=2, participation=0.5),
-        runtime=Runtime(execution="serial"),
-    )
-    one, two, plain = (
-        raffed.run(config),
-        raffed.run(config),
-        raffed.run(replace(config, method="fedavg", args={})),
-    )
+    one = raffed.run(WHOLE)
+    two = raffed.run(WHOLE)
+    plain = raffed.run(replace(WHOLE, method="fedavg", args={}))
     assert one.hashes == two.hashes
     assert one.hashes["weights"] != plain.hashes["weights"]
 
 
 def test_the_rule_needs_everybody_and_asks_for_its_images() -> None:
-    rule = feddf(public=123).server
-    assert isinstance(rule, EnsembleDistillation)
+    rule = of_kind(feddf(public=123).server, EnsembleDistillation)
     assert rule.each
     assert rule.required_data() == ServerData(images=123)
     assert feddf(server_steps=0).server.required_data() == ServerData()
@@ -243,10 +227,8 @@ def test_the_authors_preset_distils_on_the_whole_test_set_in_every_second_round(
     from raffed.runtime.setup import prepare_run
 
     method = feddf(5, public=3, preset="authors")
-    mine, plain = (
-        Tiny(method, net=network(True)),
-        Tiny(replace(fedavg(), mean=Mean(by="clients")), net=network(True)),
-    )
+    mine = Tiny(method, net=network(True))
+    plain = Tiny(replace(fedavg(), mean=Mean(by="clients")), net=network(True))
     assert same_bits(mine.run(1).server.w, plain.run(1).server.w)
     assert not same_bits(mine.run(1).server.w, plain.run(1).server.w)
     setup = prepare_run(RunConfig(data=Data(split="dirichlet:6:0.3")))

@@ -10,11 +10,10 @@ import torch
 from raffed.core.server import Mean
 from raffed.methods.fedavg import fedavg
 from raffed.methods.feddisco import DiscrepancyWeights, Measure, discrepancy, feddisco
-from tests.tiny import Tiny, network, same_bits
+from tests.tiny import EVERYBODY, Tiny, network
 
 SIZES = [100, 200, 700]
 COUNTS = [torch.tensor(row) for row in ([50, 50, 0, 0], [50, 50, 50, 50], [700, 0, 0, 0])]
-EVERYBODY = [0, 1, 2, 3]
 
 
 def weights(a: float, b: float, measure: Measure) -> list[float]:
@@ -67,12 +66,6 @@ def test_equal_discrepancies_that_b_offsets_leave_the_usual_weights() -> None:
 def test_uniform_clients_have_no_share_of_a_discrepancy_that_is_not_there() -> None:
     nothing = [torch.tensor([0.0])] * 2
     assert DiscrepancyWeights(0.5, 0.0, "kl").weights([0.25, 0.75], nothing) == [0.25, 0.75]
-
-
-def test_without_a_and_b_it_is_fedavg_and_at_its_defaults_it_is_not() -> None:
-    plain, off, on = (Tiny(m).run(3) for m in (fedavg(), feddisco(a=0.0, b=0.0), feddisco()))
-    assert same_bits(off.everything(), plain.everything())
-    assert not same_bits(on.server.w, plain.server.w)
 
 
 def test_statistics_of_batchnorm_have_the_same_weights_as_parameters() -> None:

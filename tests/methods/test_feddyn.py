@@ -10,7 +10,7 @@ from raffed.core.params import Params, State
 from raffed.methods.feddyn import ClientDual, Drift, DriftCorrected, feddyn
 from raffed.methods.fedprox import fedprox
 from tests.quadratics import GRADIENTS, OPTIMUM, WEIGHTED, B, H, quadratics, x_of
-from tests.tiny import Tiny, bare_context, network, same_bits, server_context
+from tests.tiny import Tiny, bare_context, network, of_kind, same_bits, server_context
 
 
 def dual(tiny: Tiny, client: int) -> Params:
@@ -101,8 +101,7 @@ def test_the_servers_drift_is_the_mean_of_all_duals_after_every_round() -> None:
     tiny = Tiny(feddyn(0.1), net=network(norm=True))
     for _ in range(5):
         tiny.step()
-        own = tiny.server.slots["server"]
-        assert isinstance(own, Drift)
+        own = of_kind(tiny.server.slots["server"], Drift)
         mean = sum((dual(tiny, k) for k in range(1, 4)), dual(tiny, 0)) / 4
         torch.testing.assert_close(own.drift.flat, mean.clone().flat, rtol=1e-4, atol=1e-6)
     assert float(own.drift.sq_norm()) > 1e-4

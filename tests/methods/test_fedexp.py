@@ -14,9 +14,7 @@ from raffed.core.round import evaluated_broadcast
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedexp import EarlierModel, Extrapolation, SquaredNorms, extrapolation, fedexp
 from tests.quadratics import quadratics, x_of
-from tests.tiny import Tiny, client_data, same_bits, server_context
-
-EVERYBODY = [0, 1, 2, 3]
+from tests.tiny import EVERYBODY, Tiny, client_data, same_bits, server_context
 
 
 def rate(deltas: Sequence[tuple[float, ...]], p: list[float], epsilon: float) -> float:

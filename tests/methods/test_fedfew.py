@@ -18,9 +18,8 @@ from raffed.methods.fedfew import BestOfFew, FewTrained, TchebycheffSet, fedfew,
 from raffed.methods.ifca import ClusterBank, ClusterModel, ClusterModels
 from tests.golden.regenerate import B, P
 from tests.quadratics import quadratics
-from tests.tiny import PLAIN, Tiny, network, same_bits, server_context
+from tests.tiny import EVERYBODY, PLAIN, Tiny, network, of_kind, point, same_bits, server_context
 
-EVERYONE = (0, 1, 2, 3)
 UNIFORM = Method("Plain", mean=Mean("clients"))
 LOSSES = [[0.2, 0.4], [0.5, 0.1]]
 
@@ -29,20 +28,12 @@ def weights(losses: list[list[float]], mu: float) -> torch.Tensor:
     return few_weights(torch.tensor(losses, dtype=torch.float64), mu)
 
 
-def point(value: float) -> Params:
-    return Params({"w": torch.tensor([value])}).clone()
-
-
 def bank(tiny: Tiny) -> ClusterModels:
-    sent = tiny.server.broadcast().slots["solver"]
-    assert isinstance(sent, ClusterModels)
-    return sent
+    return of_kind(tiny.server.broadcast().slots["solver"], ClusterModels)
 
 
 def told(tiny: Tiny, client: int) -> FewTrained:
-    sent = tiny.last[client].upload.slots["personal"]
-    assert isinstance(sent, FewTrained)
-    return sent
+    return of_kind(tiny.last[client].upload.slots["personal"], FewTrained)
 
 
 def test_one_model_weighs_the_client_with_the_larger_loss_more() -> None:
@@ -109,7 +100,7 @@ def test_a_large_mu_weighs_all_clients_and_models_alike() -> None:
 @pytest.mark.parametrize("norm", [False, True])
 def test_one_model_and_a_large_mu_are_fedavg_by_clients(norm: bool) -> None:
     """(1)."""
-    mine, plain = (Tiny(one, net=network(norm)).run(3, EVERYONE) for one in (fedfew(1, 1e9), UNIFORM))
+    mine, plain = (Tiny(one, net=network(norm)).run(3, EVERYBODY) for one in (fedfew(1, 1e9), UNIFORM))
     torch.testing.assert_close(mine.server.w.flat, plain.server.w.flat, rtol=0, atol=1e-6)
     torch.testing.assert_close(mine.server.b.flat, plain.server.b.flat, rtol=0, atol=1e-6)
 
@@ -118,12 +109,12 @@ def test_one_model_and_a_large_mu_are_fedavg_by_clients(norm: bool) -> None:
 def test_each_model_is_trained_as_if_it_were_the_only_one(cohort: bool) -> None:
     """With momentum, weight decay and BatchNorm: the K trained models are those of K runs of FedAvg."""
     local = replace(PLAIN, momentum=0.9, weight_decay=0.01, epochs=2)
-    tiny = Tiny(fedfew(3), net=network(True), local=local, cohort=cohort).run(2, EVERYONE)
+    tiny = Tiny(fedfew(3), net=network(True), local=local, cohort=cohort).run(2, EVERYBODY)
     held, w, b = bank(tiny), tiny.server.w, tiny.server.b
-    tiny.step(EVERYONE)
+    tiny.step(EVERYBODY)
     starts = [State(w, b), *(State(held.models[j].w, held.models[j].b) for j in ("1", "2"))]
     plain = Tiny(UNIFORM, net=network(True), local=local)
-    for client in EVERYONE:
+    for client in EVERYBODY:
         sent = tiny.last[client].upload
         found = [State(sent.w, sent.b), *(State(m.w, m.b) for m in told(tiny, client).models.models.values())]
         for one, start in zip(found, starts, strict=True):
@@ -133,7 +124,7 @@ def test_each_model_is_trained_as_if_it_were_the_only_one(cohort: bool) -> None:
 
 
 def test_losses_are_those_of_the_trained_models_and_the_smallest_is_scored() -> None:
-    tiny = Tiny(fedfew(3), net=network(True), local=PLAIN, seed=7).run(2, EVERYONE)
+    tiny = Tiny(fedfew(3), net=network(True), local=PLAIN, seed=7).run(2, EVERYBODY)
     chosen = set()
     for client, data in enumerate(tiny.data):
         done, sent = tiny.last[client], told(tiny, client)
@@ -152,7 +143,7 @@ def test_equal_first_models_stay_equal_and_are_refused() -> None:
     tiny = Tiny(fedfew(2), net=network(True))
     same = ClusterModels({"1": ClusterModel(tiny.server.w, tiny.server.b)})
     tiny.server = tiny.server.replace(slots={"solver": same, "server": ClusterBank(same)})
-    tiny.run(3, EVERYONE)
+    tiny.run(3, EVERYBODY)
     held = bank(tiny).models["1"]
     assert same_bits([held.w, held.b], [tiny.server.w, tiny.server.b])
     with pytest.raises(UsageError, match="first models are equal"):
@@ -167,12 +158,12 @@ def test_samples_leave_the_client_only_if_losses_are_weighted_by_them() -> None:
 
 
 def test_bytes_are_k_models_in_both_directions_and_k_losses_up() -> None:
-    tiny = Tiny(fedfew(4), net=network(True)).run(1, EVERYONE)
+    tiny = Tiny(fedfew(4), net=network(True)).run(1, EVERYBODY)
     assert tiny.server.broadcast().nbytes() == 4 * 4 * (P + B)
     assert tiny.last[1].upload.nbytes() == 4 * (4 * (P + B) + 4)
 
 
 def test_between_rounds_a_client_trains_the_newest_models_and_keeps_nothing() -> None:
-    tiny = Tiny(fedfew(2), net=network(True)).run(1, EVERYONE)
+    tiny = Tiny(fedfew(2), net=network(True)).run(1, EVERYBODY)
     assert BestOfFew.between == "round"
     assert not tiny.client_states or all(one.empty for one in tiny.client_states.values())

@@ -31,9 +31,7 @@ from raffed.methods.fedfomo import (
 from raffed.methods.solo import solo
 from tests.core.test_addressed import DIGITS
 from tests.golden.regenerate import B, P
-from tests.tiny import Tiny, client_data, clients, network, same_bits, server_context
-
-EVERYONE = (0, 1, 2, 3)
+from tests.tiny import EVERYBODY, Tiny, client_data, clients, network, of_kind, same_bits, server_context
 
 
 def model(*values: float) -> State:
@@ -45,15 +43,11 @@ OTHERS = [model(3.0, 4.0), model(1.0, 0.0), model(0.0, 1.0)]
 
 
 def table(tiny: Tiny) -> Peers:
-    kept = tiny.server.slots["server"]
-    assert isinstance(kept, Peers)
-    return kept
+    return of_kind(tiny.server.slots["server"], Peers)
 
 
 def judged(tiny: Tiny, client: int) -> JudgedModel:
-    told = tiny.last[client].upload.slots["opening"]
-    assert isinstance(told, JudgedModel)
-    return told
+    return of_kind(tiny.last[client].upload.slots["opening"], JudgedModel)
 
 
 def with_parts() -> list[ClientData]:
@@ -99,8 +93,8 @@ def test_a_candidate_that_is_the_old_model_has_preference_0() -> None:
 @pytest.mark.parametrize("norm", [False, True])
 def test_without_models_of_others_it_is_local_training(norm: bool) -> None:
     """(3)."""
-    mine, alone = (Tiny(m, net=network(norm)).run(3, EVERYONE) for m in (fedfomo(0), solo()))
-    for client in EVERYONE:
+    mine, alone = (Tiny(m, net=network(norm)).run(3, EVERYBODY) for m in (fedfomo(0), solo()))
+    for client in EVERYBODY:
         assert same_bits(mine.last[client].trained, alone.last[client].trained)
 
 
@@ -157,9 +151,9 @@ def test_a_client_gets_its_list_and_one_that_is_not_known_gets_nobody() -> None:
 
 @pytest.mark.parametrize("judge", ["val", "train"])
 def test_losses_are_of_held_out_samples_or_of_the_training_samples(judge: Any) -> None:
-    tiny = Tiny(fedfomo(2, explore=0.0, judge=judge), net=network(True), data=with_parts()).run(2, EVERYONE)
+    tiny = Tiny(fedfomo(2, explore=0.0, judge=judge), net=network(True), data=with_parts()).run(2, EVERYBODY)
     held, states = table(tiny), dict(tiny.client_states)
-    tiny.step(EVERYONE)
+    tiny.step(EVERYBODY)
     for client, data in enumerate(tiny.data):
         state = states[client]
         own, kept = State(state.v, state.b), state.slots["opening"]
@@ -178,8 +172,7 @@ def test_losses_are_of_held_out_samples_or_of_the_training_samples(judge: Any) -
         found = judged(tiny, client).omega
         assert found[[client, *others]].tolist() == pytest.approx(wanted, abs=1e-5)
         assert int(found.count_nonzero()) == 3
-        after = tiny.client_states[client].slots["opening"]
-        assert isinstance(after, LastStart)
+        after = of_kind(tiny.client_states[client].slots["opening"], LastStart)
         positive = torch.tensor(wanted).clamp(min=0)
         assert positive.any()
         start = (positive / positive.sum()) @ torch.stack([one.w.flat for one in models])
@@ -187,7 +180,7 @@ def test_losses_are_of_held_out_samples_or_of_the_training_samples(judge: Any) -
 
 
 def test_what_leaves_a_client_is_its_model_and_a_row_and_down_go_m_models() -> None:
-    tiny = Tiny(fedfomo(2), net=network(True)).run(2, EVERYONE)
+    tiny = Tiny(fedfomo(2), net=network(True)).run(2, EVERYBODY)
     assert tiny.last[1].upload.nbytes() == 4 * (P + B + 4)
     assert replied(tiny.server.broadcast(), 1).nbytes() == 4 * 2 * (P + B + 1)
     assert not tiny.method.has_global
@@ -198,8 +191,8 @@ def test_exploration_differs_from_round_to_round_and_is_that_of_the_seed() -> No
     first, again = (Tiny(fedfomo(1, explore=1.0, explore_decay=0.0)) for _ in range(2))
     seen = set()
     for _ in range(6):
-        first.step(EVERYONE)
-        again.step(EVERYONE)
+        first.step(EVERYBODY)
+        again.step(EVERYBODY)
         assert torch.equal(table(first).chosen, table(again).chosen)
         seen.add(tuple(table(first).chosen.flatten().tolist()))
     assert len(seen) > 1

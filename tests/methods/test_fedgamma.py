@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,10 +10,9 @@ import torch
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.training.overrides import overrides
-from raffed.methods.fedavg import fedavg
 from raffed.methods.fedgamma import CorrectedSharpnessSteps, fedgamma
 from raffed.methods.scaffold import scaffold
-from tests.laws.test_equalities import SETTINGS
+from tests.laws.test_equalities import ALSO_STACKED
 from tests.quadratics import GRADIENTS, OPTIMUM, B, H, quadratics, x_of
 from tests.tiny import PLAIN, Tiny, network, same_bits
 
@@ -34,33 +32,10 @@ def control(tiny: Tiny, client: int) -> Params:
     return state.slots["solver"].c if state else tiny.net.initial.w.zeros()  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_with_rho_0_it_is_scaffold_bit_for_bit_and_by_default_neither_that_nor_fedavg(setting: str) -> None:
-    none, some, plain, avg = (
-        SETTINGS[setting](m).run(3) for m in (fedgamma(0.0), fedgamma(), scaffold(), fedavg())
-    )
-    assert same_bits(none.everything(), plain.everything())
-    assert not same_bits(some.server.w, plain.server.w)
-    assert not same_bits(some.server.w, avg.server.w)
-
-
-RUNS: dict[str, Callable[[Method], Tiny]] = {
-    "plain": Tiny,
-    "batchnorm": lambda m: Tiny(m, net=network(norm=True)),
-    "warmed up, clipped": lambda m: Tiny(m, local=replace(PLAIN, warmup_rounds=3, clip_norm=0.5)),
-    "a rate for each step": lambda m: Tiny(
-        m, local=replace(PLAIN, epochs=2, schedule="polynomial", schedule_by="local_step")
-    ),
-    "stacked, a rate for each step": lambda m: Tiny(
-        m, local=replace(PLAIN, epochs=2, schedule="polynomial", schedule_by="local_step"), cohort=True
-    ),
-}
-
-
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", ALSO_STACKED)
 def test_its_own_steps_with_rho_0_are_scaffold_s_and_so_are_the_controls(name: str) -> None:
     """Where rates change within a round, the controls divide by the sum of those that were used."""
-    mine, plain = RUNS[name](with_rho(0.0)).run(4), RUNS[name](scaffold()).run(4)
+    mine, plain = ALSO_STACKED[name](with_rho(0.0)).run(4), ALSO_STACKED[name](scaffold()).run(4)
     theirs = plain.server.slots["correction"].c  # type: ignore[union-attr]
     for a, b in ((mine.server.w, plain.server.w), (server_control(mine), theirs)):
         torch.testing.assert_close(a.flat, b.flat, rtol=1e-5, atol=1e-5)

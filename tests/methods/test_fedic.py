@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import raffed
-from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed import Federation, Local, RunConfig
 from raffed.core.params import Params, State
 from raffed.core.server import ServerData
 from raffed.data.partition import draw_server_holdout, make_partition, partition_beside
@@ -32,7 +32,7 @@ from raffed.methods.fedic import (
     shares,
     teacher,
 )
-from tests.tiny import CLASSES, Tiny, client_data, network, same_bits, server_context
+from tests.tiny import CLASSES, Tiny, client_data, digits, network, of_kind, same_bits, server_context
 
 G = torch.Generator().manual_seed(0)
 LOGITS, FEATURES, OWN = (torch.randn(*shape, generator=G) for shape in ((3, 6, 4), (6, 5), (6, 4)))
@@ -50,10 +50,8 @@ def small(**args: float) -> Tiny:
 
 def test_without_steps_of_the_server_it_is_fedavg_bit_for_bit() -> None:
     """(1)."""
-    mine, plain = (
-        small(copy_steps=0, gate_steps=0, distil_steps=0).run(3),
-        Tiny(fedavg(), net=network(True)).run(3),
-    )
+    mine = small(copy_steps=0, gate_steps=0, distil_steps=0).run(3)
+    plain = Tiny(fedavg(), net=network(True)).run(3)
     assert same_bits([mine.server.w, mine.server.b], [plain.server.w, plain.server.b])
     assert fedic(distil_steps=0).server.required_data() == ServerData()
     assert fedic(public=7, labelled=3).server.required_data() == ServerData(images=7, labelled=3)
@@ -90,8 +88,7 @@ def test_with_rho_0_the_student_does_not_depend_on_the_teacher() -> None:
     """
     for rho, same in ((0.0, True), (0.5, False)):
         one, two = small(rho=rho).run(1, [0, 1]), small(rho=rho)
-        own = two.server.slots["server"]
-        assert isinstance(own, Calibration)
+        own = of_kind(two.server.slots["server"], Calibration)
         moved = own.replace(gates=Params({**own.gates.tensors, "c": torch.tensor([9.0])}).clone())
         two.server = two.server.replace(slots={"server": moved})
         two.run(1, [0, 1])
@@ -112,8 +109,7 @@ def test_a_closed_gate_passes_on_what_the_calibrated_copy_knows() -> None:
     losses = []
     for copy_steps in (200, 0):
         tiny = Tiny(fedic(copy_steps, 0, 200, 1e-2, rho=1.0))
-        own = tiny.server.slots["server"]
-        assert isinstance(own, Calibration)
+        own = of_kind(tiny.server.slots["server"], Calibration)
         closed = own.replace(gates=Params({**own.gates.tensors, "c": torch.tensor([-50.0])}).clone())
         tiny.server = tiny.server.replace(slots={"server": closed})
         losses.append(on_the_labelled(tiny.run(1, [0, 1, 2])))
@@ -176,8 +172,7 @@ def test_the_first_step_of_the_optimiser_and_its_going_on_are_adams() -> None:
 
 def test_the_calibrator_and_the_optimisers_persist_over_rounds_and_are_not_broadcast() -> None:
     tiny = small().run(2, [0, 1, 2, 3])
-    own = tiny.server.slots["server"]
-    assert isinstance(own, Calibration)
+    own = of_kind(tiny.server.slots["server"], Calibration)
     assert [float(one.steps) for one in (own.of_gates, own.of_copy, own.of_student)] == [6, 6, 6]
     assert not same_bits(own.gates, new_gates(3, 5))
     assert tiny.server.broadcast().slots == {}
@@ -209,15 +204,7 @@ def test_the_student_learns_the_labelled_set() -> None:
 
 
 def whole_run(method: str, **args: int) -> RunConfig:
-    return RunConfig(
-        method=method,
-        args=args,
-        data=Data(split="dirichlet:6:0.3"),
-        model=Model("mlp", {"hidden": [8]}),
-        local=Local(epochs=1),
-        federation=Federation(rounds=2, participation=0.5),
-        runtime=Runtime(execution="serial"),
-    )
+    return digits(method=method, args=args, local=Local(epochs=1), federation=Federation(2, 0.5))
 
 
 def test_the_servers_set_is_balanced_and_no_client_has_any_of_it() -> None:
@@ -283,11 +270,9 @@ def test_a_class_that_would_be_taken_whole_is_refused_with_its_size() -> None:
 
 def test_a_whole_run_is_reproducible_and_its_checkpoint_holds_the_servers_memory() -> None:
     config = whole_run("fedic", copy_steps=4, gate_steps=4, distil_steps=4, public=40, labelled=4)
-    one, two, plain = (
-        raffed.run(config),
-        raffed.run(config),
-        raffed.run(replace(config, args={"distil_steps": 0})),
-    )
+    one = raffed.run(config)
+    two = raffed.run(config)
+    plain = raffed.run(replace(config, args={"distil_steps": 0}))
     assert one.hashes == two.hashes
     assert one.hashes["weights"] != plain.hashes["weights"]
     assert plain.hashes["weights"] == raffed.run(replace(config, method="fedavg", args={})).hashes["weights"]

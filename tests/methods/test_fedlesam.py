@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from raffed.core.messages import Private
-from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.training.overrides import overrides
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedlesam import EstimatedSharpnessSteps, PreviousDownload, fedlesam
-from tests.laws.test_equalities import SETTINGS
+from tests.laws.test_equalities import RUNS, SETTINGS
 from tests.quadratics import quadratics, x_of
-from tests.tiny import PLAIN, Tiny, bare_context, network, same_bits
+from tests.tiny import PLAIN, Tiny, bare_context, network, of_kind, same_bits
 
 H, B = torch.tensor([1.0, 3.0], dtype=torch.float64), torch.tensor([1.0, -2.0], dtype=torch.float64)
 
@@ -27,18 +24,7 @@ def at(w: list[float]) -> State:
 
 
 def previous(tiny: Tiny, client: int) -> Params:
-    kept: Private = tiny.client_states[client].slots["solver"]
-    assert isinstance(kept, PreviousDownload)
-    return kept.w
-
-
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_with_rho_0_it_is_fedavg_bit_for_bit_and_by_default_it_is_not(setting: str) -> None:
-    none, some, plain = (
-        SETTINGS[setting](m).run(3, [0, 1, 2, 3]) for m in (fedlesam(0.0), fedlesam(), fedavg())
-    )
-    assert same_bits(none.everything(), plain.everything())
-    assert not same_bits(some.server, plain.server)
+    return of_kind(tiny.client_states[client].slots["solver"], PreviousDownload).w
 
 
 def test_the_gradient_is_taken_at_rho_from_the_weights_towards_the_earlier_download() -> None:
@@ -59,19 +45,11 @@ def test_the_gradient_is_taken_at_rho_from_the_weights_towards_the_earlier_downl
     assert (H * (at([0.4, 2.8]).w["w"] - B)).tolist() == pytest.approx([-0.6, 14.4], abs=1e-12)
 
 
-RUNS: dict[str, Callable[[Method], Tiny]] = {
-    **SETTINGS,
-    "a rate for each step": lambda m: Tiny(
-        m, local=replace(PLAIN, epochs=2, schedule="polynomial", schedule_by="local_step")
-    ),
-    "without momentum and decay": lambda m: Tiny(m, local=replace(PLAIN, momentum=0.0, weight_decay=0.0)),
-}
-
-
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", {**SETTINGS, **RUNS})
 def test_clients_that_never_return_train_as_in_fedavg_bit_for_bit(name: str) -> None:
     """Also in a later round, when the server has moved: only an earlier visit of the client itself counts."""
-    mine, plain = RUNS[name](fedlesam(5.0)), RUNS[name](fedavg())
+    setting = {**SETTINGS, **RUNS}[name]
+    mine, plain = setting(fedlesam(5.0)), setting(fedavg())
     for participants in ([0, 1], [2], [3]):
         mine.step(participants)
         plain.step(participants)

@@ -30,16 +30,6 @@ def value_and_slope(
     return float(loss.detach()), torch.autograd.grad(loss, live)[0]
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("teacher", ["eval", "none"])
-def test_with_beta_0_it_is_fedavg_bit_for_bit_and_otherwise_it_is_not(setting: str, teacher: str) -> None:
-    none, some, plain = (
-        SETTINGS[setting](m).run(3) for m in (fedlmd(0.0), fedlmd(teacher=teacher), fedavg())
-    )
-    assert same_bits(none.everything(), plain.everything())
-    assert not same_bits(some.server, plain.server)
-
-
 @pytest.mark.parametrize(
     ("counts", "tau", "teacher", "expected"),
     [

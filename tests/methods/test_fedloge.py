@@ -13,7 +13,7 @@ from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.methods.common import BODY_ONLY, NEVER, Companion, KeepHead
 from raffed.methods.fedloge import FrozenFrame, LocalHead, Realigned, fedloge
-from tests.tiny import Tiny, bare_context, network, same_bits
+from tests.tiny import Tiny, bare_context, companion, network, same_bits
 
 GLOBAL = torch.tensor([[3.0, 4.0], [0.0, 0.5], [1.0, 0.0]])
 FEATURE = torch.tensor([[1.0, -0.2]])
@@ -81,12 +81,8 @@ def test_realigning_is_for_scores_alone_and_the_local_head_never_moves_the_serve
 
 def test_the_local_head_begins_as_the_frame_and_stays_with_the_client() -> None:
     tiny = Tiny(fedloge(), net=network()).run(1, [0, 1, 2, 3])
-    kept = tiny.client_states[1].slots["personal"]
-    assert isinstance(kept, Companion)
     frame = tiny.net.initial.w["head.weight"]
-    assert not torch.equal(kept.own["head.weight"], frame)
+    assert not torch.equal(companion(tiny, 1)["head.weight"], frame)
     assert set(tiny.last[1].upload.slots) == set()
     still = Tiny(fedloge(), net=network(), local=replace(tiny.local, lr=0.0)).run(1, [0, 1, 2, 3])
-    same = still.client_states[1].slots["personal"]
-    assert isinstance(same, Companion)
-    assert torch.equal(same.own["head.weight"], frame)
+    assert torch.equal(companion(still, 1)["head.weight"], frame)

@@ -13,8 +13,7 @@ from raffed.core.params import Params
 from raffed.errors import UsageError
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedlws import LayerwiseShrinking, fedlws, layers_of
-from tests.laws.test_equalities import SETTINGS
-from tests.tiny import Tiny, network, same_bits, server_context
+from tests.tiny import Tiny, network, point, same_bits, server_context
 
 NAMES = ("body.conv.weight", "body.norm.weight", "body.norm.bias", "head.weight")
 Vector = list[float]
@@ -26,17 +25,6 @@ def after(rule: LayerwiseShrinking, w: Params, uploads: list[Params], p: Vector)
     each = tuple(Upload(1, one, Params({}), {}) for one in uploads)
     k = server_context(received={"server": Received(len(each), each=each)})
     return rule.step(None, w, mean, k)[1]
-
-
-def layer(values: Vector) -> Params:
-    return Params({"w": torch.tensor(values)}).clone()
-
-
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_with_tau_0_it_is_fedavg_bit_for_bit_and_by_default_it_is_not(setting: str) -> None:
-    none, some, plain = (SETTINGS[setting](m).run(3) for m in (fedlws(beta=0.0, low=0.0), fedlws(), fedavg()))
-    assert same_bits([none.server.w, none.server.b], [plain.server.w, plain.server.b])
-    assert not same_bits(some.server.w, plain.server.w)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +40,7 @@ def test_one_layer_of_two_clients_has_the_worked_numbers(
 ) -> None:
     """w^t = (3, 4), uploads (4, 4) and (3, 6) with weights ¼ and ¾: ŵ = (3.25, 5.5), spread 1.1180340."""
     rule = LayerwiseShrinking(beta, 0.01, 0.2, spread=spread)
-    found = after(rule, layer([3.0, 4.0]), [layer([4.0, 4.0]), layer([3.0, 6.0])], [0.25, 0.75])
+    found = after(rule, point(3.0, 4.0), [point(4.0, 4.0), point(3.0, 6.0)], [0.25, 0.75])
     assert found["w"].tolist() == pytest.approx(made, abs=1e-6)
     assert found["w"].tolist() == pytest.approx([gamma * 3.25, gamma * 5.5], abs=1e-6)
 
@@ -61,7 +49,7 @@ def test_the_two_spreads_differ_where_clients_are_unequally_far_away() -> None:
     """Updates 0, 0 and 3 lie 1, 1 and 2 from their mean: mean 4/3, root of the mean square √2. ‖w‖ = 1."""
     for spread, tau in (("norm", 0.04), ("rms", 0.03 * 2**0.5)):
         rule = LayerwiseShrinking(0.03, 0.0, 1.0, spread=spread)
-        found = after(rule, layer([1.0]), [layer([1.0]), layer([1.0]), layer([4.0])], [1 / 3] * 3)
+        found = after(rule, point(1.0), [point(1.0), point(1.0), point(4.0)], [1 / 3] * 3)
         assert float(found["w"]) == pytest.approx(2.0 / (1.0 + tau), rel=1e-6)
 
 
@@ -71,8 +59,8 @@ def test_a_factor_does_not_change_with_the_scale_while_tau_is_at_a_bound() -> No
         small, large = (
             after(
                 rule,
-                layer([3.0 * s, 4.0 * s]),
-                [layer([4.0 * s, 4.0 * s]), layer([3.0 * s, 6.0 * s])],
+                point(3.0 * s, 4.0 * s),
+                [point(4.0 * s, 4.0 * s), point(3.0 * s, 6.0 * s)],
                 [0.5, 0.5],
             )["w"]
             for s in (1.0, 64.0)
@@ -80,7 +68,7 @@ def test_a_factor_does_not_change_with_the_scale_while_tau_is_at_a_bound() -> No
         torch.testing.assert_close(small * 64.0, large, rtol=1e-6, atol=0)
     free = LayerwiseShrinking(0.03, 0.0, 1.0)
     one, other = (
-        after(free, layer([3.0 * s]), [layer([4.0 * s]), layer([6.0 * s])], [0.5, 0.5])["w"] / s
+        after(free, point(3.0 * s), [point(4.0 * s), point(6.0 * s)], [0.5, 0.5])["w"] / s
         for s in (1.0, 64.0)
     )
     assert float(other) < 0.9 * float(one)
@@ -112,9 +100,9 @@ def test_layers_are_the_parameters_of_a_module_or_end_with_a_bias() -> None:
 def test_a_layer_of_zeros_takes_the_mean_whether_it_has_moved_or_not() -> None:
     """γ = 0/(0 + τ‖ŵ‖) would keep it at 0 for ever, and 0/0 is no number."""
     rule = LayerwiseShrinking(0.03, 0.01, 0.2)
-    moved = after(rule, layer([0.0, 0.0]), [layer([1.0, 0.0]), layer([0.0, 2.0])], [0.5, 0.5])
+    moved = after(rule, point(0.0, 0.0), [point(1.0, 0.0), point(0.0, 2.0)], [0.5, 0.5])
     assert moved["w"].tolist() == [0.5, 1.0]
-    still = after(rule, layer([0.0, 0.0]), [layer([0.0, 0.0])] * 2, [0.5, 0.5])
+    still = after(rule, point(0.0, 0.0), [point(0.0, 0.0)] * 2, [0.5, 0.5])
     assert still["w"].tolist() == [0.0, 0.0]
 
 

@@ -19,7 +19,19 @@ from raffed.core.training.objective import shared_objective
 from raffed.errors import UsageError
 from raffed.methods.common import ClassSums, Prototypes
 from raffed.methods.fedmr import InterClass, fedmr, inter_class
-from tests.tiny import CLASSES, NOISY, PLAIN, WIDTH, Tiny, bare_context, clients, forward, network, same_bits
+from tests.tiny import (
+    CLASSES,
+    NOISY,
+    PLAIN,
+    WIDTH,
+    Tiny,
+    bare_context,
+    clients,
+    forward,
+    network,
+    of_kind,
+    same_bits,
+)
 
 SLOT = "term-InterClass"
 G = torch.tensor([[0.0, 0.0], [3.0, 0.0], [0.0, 100.0]])
@@ -75,10 +87,8 @@ def by_loops(z: Tensor, y: list[int], g: Tensor, have: list[bool]) -> float:
     return sum(pairs) / len(pairs) if pairs else 0.0
 
 
-labels, flags = (
-    st.lists(st.integers(0, 3), min_size=1, max_size=10),
-    st.lists(st.booleans(), min_size=4, max_size=4),
-)
+labels = st.lists(st.integers(0, 3), min_size=1, max_size=10)
+flags = st.lists(st.booleans(), min_size=4, max_size=4)
 
 
 @given(st.integers(0, 10**6), labels, flags)
@@ -135,8 +145,7 @@ def test_with_rate_0_prototypes_are_the_centralised_class_means(
     assert len(senders) == round(4 * sharing)
     x, y = torch.cat([tiny.data[c].x for c in senders]), torch.cat([tiny.data[c].y for c in senders])
     z = tiny.net.apply(tiny.net.initial, x)[1].double()
-    prototypes = tiny.server.slots[SLOT]
-    assert isinstance(prototypes, Prototypes)
+    prototypes = of_kind(tiny.server.slots[SLOT], Prototypes)
     for c in range(CLASSES):
         assert bool(prototypes.known[c]) == bool((y == c).any())
         mean = z[y == c].mean(0) if (y == c).any() else torch.zeros(WIDTH, dtype=torch.float64)
@@ -147,8 +156,7 @@ def test_prototypes_come_from_evaluation_mode_without_augmentation() -> None:
     """A5: train mode would use batch statistics. With augmentation the sums are those of the bare data."""
     tiny = Tiny(fedmr(), net=network(norm=True), augment=NOISY)
     done = tiny.visit(1)
-    sums = done.upload.slots[SLOT]
-    assert isinstance(sums, ClassSums)
+    sums = of_kind(done.upload.slots[SLOT], ClassSums)
     z = tiny.net.apply(done.trained, tiny.data[1].x)[1]
     wanted = torch.stack([z[tiny.data[1].y == c].sum(0) for c in range(CLASSES)])
     torch.testing.assert_close(sums.total, wanted, rtol=1e-5, atol=1e-5)
@@ -168,8 +176,7 @@ def test_one_hot_prototypes_are_fixed_unit_vectors_known_from_the_first_round_th
     from e_0 and √5 from e_2: ((√5 − 1) + 0)/2.
     """
     tiny = Tiny(fedmr(mu2=1.0, prototype_from="one_hot"))
-    before = tiny.server.slots[SLOT]
-    assert isinstance(before, Prototypes)
+    before = of_kind(tiny.server.slots[SLOT], Prototypes)
     assert before.mean.tolist() == [[1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [0, 0, 1, 0, 0]]
     assert before.known.tolist() == [True, True, True]
     f, k = forward(torch.tensor([[2.0, 0, 0, 0, 0]]), torch.tensor([1])), bare_context(server=before)

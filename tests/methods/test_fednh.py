@@ -12,7 +12,7 @@ from raffed.core.params import Params
 from raffed.core.server import Mean
 from raffed.methods.common import BODY_ONLY, HeldSums, KeepHead
 from raffed.methods.fednh import ClassDirections, MovingPrototypes, fednh
-from tests.tiny import Tiny, bare_context, network, same_bits, server_context
+from tests.tiny import Tiny, bare_context, network, of_kind, same_bits, server_context
 
 
 def sent(counts: tuple[int, ...], features: dict[int, tuple[float, ...]], unit: str = "client") -> HeldSums:
@@ -24,9 +24,7 @@ def sent(counts: tuple[int, ...], features: dict[int, tuple[float, ...]], unit: 
         spec=Spec(3, 3, 2, 1),
         features=lambda _: iter([(z, y)]),
     )
-    told = ClassDirections(unit).finish(k)[1]
-    assert isinstance(told, HeldSums)
-    return told
+    return of_kind(ClassDirections(unit).finish(k)[1], HeldSums)
 
 
 def rows_after(one: HeldSums, other: HeldSums, rho: float = 0.9) -> Tensor:

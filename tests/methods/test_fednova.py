@@ -20,6 +20,11 @@ from raffed.methods.fedprox import fedprox
 from tests.quadratics import quadratics
 from tests.tiny import PLAIN, Tiny, bare_context, client_data, network, server_context, sgd
 
+# In batches of 4 these clients make two steps each
+TWO_STEPS = [
+    client_data(n, own, n) for n, own in zip((5, 6, 7, 8), ((0, 1), (1, 2), (0,), (0, 1, 2)), strict=True)
+]
+
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("steps", [1, 2, 7, 40])
@@ -69,11 +74,8 @@ def test_the_norms_of_39_and_390_steps_at_momentum_0_9() -> None:
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_with_equal_steps_everywhere_it_is_fedavg_to_float_accuracy(momentum: float) -> None:
     """(2): sizes 5, 6, 7, 8 at batches of 4 are two steps each, but other weights p_k."""
-    data = [
-        client_data(n, own, n) for n, own in zip((5, 6, 7, 8), ((0, 1), (1, 2), (0,), (0, 1, 2)), strict=True)
-    ]
     local = replace(PLAIN, momentum=momentum)
-    mine, plain = Tiny(fednova(), data=data, local=local), Tiny(fedavg(), data=data, local=local)
+    mine, plain = (Tiny(m, data=TWO_STEPS, local=local) for m in (fednova(), fedavg()))
     for _ in range(3):
         mine.step()
         plain.step()
@@ -93,11 +95,8 @@ def test_with_equal_steps_it_is_the_method_whose_part_it_takes(mine: Method, the
     """To float accuracy: server momentum is FedAvgM's, the pull is FedProx's, the authors' means are
     uniform.
     """
-    data = [
-        client_data(n, own, n) for n, own in zip((5, 6, 7, 8), ((0, 1), (1, 2), (0,), (0, 1, 2)), strict=True)
-    ]
     local = replace(PLAIN, momentum=0.9)
-    one, other = Tiny(mine, data=data, local=local), Tiny(theirs, data=data, local=local)
+    one, other = (Tiny(m, data=TWO_STEPS, local=local) for m in (mine, theirs))
     for _ in range(4):
         one.step()
         other.step()

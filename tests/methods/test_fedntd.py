@@ -11,7 +11,6 @@ from torch import Tensor
 from raffed.core.context import Context
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedntd import NotTrueDistillation, fedntd
-from tests.laws.test_equalities import SETTINGS
 from tests.tiny import PLAIN, Tiny, bare_context, forward, network, same_bits
 
 Z = torch.tensor([[1.0, 0.5, -0.5, 0.0], [0.2, 1.5, 0.3, -1.0]], dtype=torch.float64)
@@ -28,13 +27,6 @@ def value_and_slope(term: NotTrueDistillation, z: Tensor, k: Context) -> tuple[f
     live = z.clone().requires_grad_()
     loss = term.loss(forward(live, Y, live), k)
     return float(loss.detach()), torch.autograd.grad(loss, live)[0]
-
-
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_with_beta_0_it_is_fedavg_bit_for_bit_and_by_default_it_is_not(setting: str) -> None:
-    none, some, plain = (SETTINGS[setting](m).run(3) for m in (fedntd(0.0), fedntd(), fedavg()))
-    assert same_bits(none.everything(), plain.everything())
-    assert not same_bits(some.server, plain.server)
 
 
 @pytest.mark.parametrize(("tau", "expected"), [(1.0, 0.3394410), (3.0, 0.3739996)])

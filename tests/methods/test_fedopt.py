@@ -8,17 +8,12 @@ import pytest
 import torch
 
 from raffed.core.method import Method
-from raffed.core.params import Params
 from raffed.core.server import Mean, ServerRule
 from raffed.methods.fedopt import fedadagrad, fedadam, fedavgm, fedyogi
 from tests.quadratics import quadratics, x_of
-from tests.tiny import Tiny, network, same_bits, server_context
+from tests.tiny import Tiny, network, point, same_bits, server_context
 
 K = server_context()
-
-
-def point(*values: float) -> Params:
-    return Params({"w": torch.tensor(values)}).clone()
 
 
 def moved(rule: ServerRule, *deltas: tuple[float, ...], own: Any = None) -> tuple[Any, list[float]]:

@@ -27,9 +27,8 @@ from raffed.methods.fedpac import (
 )
 from raffed.methods.fedproto import prototype_pull
 from raffed.methods.fedrep import fedrep
-from tests.tiny import PLAIN, Tiny, bare_context, network, server_context
+from tests.tiny import EVERYBODY, PLAIN, Tiny, bare_context, network, of_kind, server_context
 
-EVERYONE = (0, 1, 2, 3)
 V = torch.tensor([0.1, 0.2, 0.05], dtype=torch.float64)
 H = torch.tensor([[0.8, 0.1], [0.1, 0.9], [0.7, 0.2]], dtype=torch.float64)
 
@@ -145,20 +144,19 @@ def test_with_shares_e_i_and_without_a_pull_it_is_fedrep(norm: bool, monkeypatch
         lambda variance, *_: torch.eye(len(variance), dtype=torch.float64),
     )
     mine, plain = (
-        Tiny(m, net=network(norm)).run(3, EVERYONE)
+        Tiny(m, net=network(norm)).run(3, EVERYBODY)
         for m in (fedpac(lam=0.0, head_lr_scale=1.0), fedrep(1.0, 1.0))
     )
-    for client in EVERYONE:
+    for client in EVERYBODY:
         one, other = mine.last[client].trained.w.flat, plain.last[client].trained.w.flat
         torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
 
 
 def test_statistics_are_those_of_the_downloaded_model() -> None:
-    tiny = Tiny(fedpac(), net=network(True)).run(2, EVERYONE)
+    tiny = Tiny(fedpac(), net=network(True)).run(2, EVERYBODY)
     done, data = tiny.visit(3), tiny.data[3]
     z = tiny.net.apply(done.start, data.x)[1].double()
-    told = done.upload.slots["message"]
-    assert isinstance(told, HeadStatistics)
+    told = of_kind(done.upload.slots["message"], HeadStatistics)
     h = torch.stack([z[data.y == c].sum(0) / data.n for c in range(3)])
     torch.testing.assert_close(told.means, h.float())
     variance = (z.square().sum() / data.n - h.square().sum()) / data.n
@@ -168,8 +166,8 @@ def test_statistics_are_those_of_the_downloaded_model() -> None:
 def test_a_pass_steps_by_its_own_multiple_of_the_rate() -> None:
     """A pass at ten times a tenth of the rate is a pass at the rate; so is its sum of rates."""
     slow = replace(PLAIN, lr=PLAIN.lr / 10)
-    mine = Tiny(Method("x", passes=(Pass(lr_scale=10.0),)), local=slow).run(2, EVERYONE)
-    plain = Tiny(Method("x", passes=(Pass(),))).run(2, EVERYONE)
+    mine = Tiny(Method("x", passes=(Pass(lr_scale=10.0),)), local=slow).run(2, EVERYBODY)
+    plain = Tiny(Method("x", passes=(Pass(),))).run(2, EVERYBODY)
     torch.testing.assert_close(mine.server.w.flat, plain.server.w.flat, rtol=0, atol=1e-6)
 
 

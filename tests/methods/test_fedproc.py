@@ -17,7 +17,8 @@ from raffed.methods.fednova import fednova
 from raffed.methods.fedproc import PrototypeContrast, fedproc, prototype_contrast, prototype_terms
 from raffed.methods.fedprox import fedprox
 from raffed.methods.moon import moon
-from tests.tiny import NOISY, PLAIN, Tiny, bare_context, client_data, forward, network, same_bits
+from tests.methods.test_fednova import TWO_STEPS
+from tests.tiny import NOISY, PLAIN, Tiny, bare_context, forward, network, of_kind, same_bits
 
 G = torch.Generator().manual_seed(0)
 Z = torch.randn(9, 5, generator=G, dtype=torch.float64)
@@ -98,8 +99,7 @@ def test_at_rate_0_the_prototypes_are_the_class_means_of_all_the_data() -> None:
     tiny = Tiny(fedproc(), local=replace(PLAIN, lr=0.0)).run(1, [0, 1, 2, 3])
     x, y = torch.cat([c.x for c in tiny.data]), torch.cat([c.y for c in tiny.data])
     z = tiny.net.apply(tiny.net.initial, x)[1]
-    g = tiny.server.slots["term-PrototypeContrast"]
-    assert isinstance(g, Prototypes)
+    g = of_kind(tiny.server.slots["term-PrototypeContrast"], Prototypes)
     torch.testing.assert_close(
         g.mean, torch.stack([z[y == c].mean(0) for c in range(3)]), rtol=1e-5, atol=1e-6
     )
@@ -111,8 +111,7 @@ def test_prototypes_are_of_the_model_after_local_training_in_evaluation_mode_wit
     """
     tiny = Tiny(fedproc(), net=network(norm=True), augment=NOISY, local=replace(PLAIN, lr=0.1))
     done = tiny.visit(1)
-    sums = done.upload.slots["term-PrototypeContrast"]
-    assert isinstance(sums, ClassSums)
+    sums = of_kind(done.upload.slots["term-PrototypeContrast"], ClassSums)
     z = tiny.net.apply(done.trained, tiny.data[1].x)[1]
     wanted = torch.stack([z[tiny.data[1].y == c].sum(0) for c in range(3)])
     torch.testing.assert_close(sums.total, wanted, rtol=1e-5, atol=1e-5)
@@ -140,8 +139,5 @@ def test_a_baseline_with_prototypes_is_the_baseline_where_alpha_is_1_and_another
 
 def test_fednova_with_prototypes_and_equal_steps_is_fedproc() -> None:
     """Baselines with prototypes, to float accuracy."""
-    data = [
-        client_data(n, own, n) for n, own in zip((5, 6, 7, 8), ((0, 1), (1, 2), (0,), (0, 1, 2)), strict=True)
-    ]
-    mine, proc = Tiny(fednova("fedproc"), data=data).run(3), Tiny(fedproc(), data=data).run(3)
+    mine, proc = (Tiny(m, data=TWO_STEPS).run(3) for m in (fednova("fedproc"), fedproc()))
     torch.testing.assert_close(mine.server.w.flat, proc.server.w.flat, rtol=1e-4, atol=1e-5)

@@ -8,19 +8,17 @@ import pytest
 import torch
 
 import raffed
-from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed import Federation
 from raffed.errors import UsageError
 from raffed.methods.common import Prototypes
 from raffed.methods.fedproto import fedproto
-from tests.tiny import Tiny, same_bits
+from tests.tiny import Tiny, digits, of_kind, same_bits
 
 NEAREST = fedproto(0.5, predict_by="prototype")
 
 
 def prototypes(tiny: Tiny) -> Prototypes:
-    held = tiny.server.slots["personal"]
-    assert isinstance(held, Prototypes)
-    return held
+    return of_kind(tiny.server.slots["personal"], Prototypes)
 
 
 @pytest.mark.parametrize("cohort", [0, 4])
@@ -28,8 +26,7 @@ def test_training_and_messages_are_those_of_fedproto_bit_for_bit(cohort: int) ->
     mine, plain = (Tiny(method, cohort=cohort).run(3) for method in (NEAREST, fedproto(0.5)))
     for client in plain.client_states:
         assert same_bits(mine.client_states[client].v, plain.client_states[client].v)
-    theirs = plain.server.slots["term-PrototypePull"]
-    assert isinstance(theirs, Prototypes)
+    theirs = of_kind(plain.server.slots["term-PrototypePull"], Prototypes)
     assert torch.equal(prototypes(mine).mean, theirs.mean)
     assert torch.equal(prototypes(mine).known, theirs.known)
 
@@ -68,14 +65,7 @@ def test_the_authors_preset_has_no_such_scores() -> None:
 
 
 def test_a_run_writes_the_same_weights_and_other_scores() -> None:
-    config = RunConfig(
-        method="fedproto",
-        data=Data("digits", "p4c3", local_test=0.3),
-        model=Model("mlp", {"hidden": [16]}),
-        local=Local(lr=0.05, batch_size=32, epochs=1),
-        federation=Federation(rounds=3, survey=3),
-        runtime=Runtime(execution="serial"),
-    )
+    config = digits("p4c3", 16, method="fedproto", local_test=0.3, federation=Federation(3, survey=3))
     plain, mine = (raffed.run(replace(config, args=args)) for args in ({}, {"predict_by": "prototype"}))
     scores = [one.to_pandas() for one in (plain, mine)]
     trained = [one[one["metric"] == "loss"]["value"].tolist() for one in scores]

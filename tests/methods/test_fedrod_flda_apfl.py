@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -19,20 +18,19 @@ from raffed.methods.fedavg import fedavg
 from raffed.methods.fedrod import PersonalHead, fedrod
 from raffed.methods.flda import GATE, MixedExperts, flda, mixture
 from raffed.methods.solo import solo
-from tests.tiny import PLAIN, Tiny, bare_context, clients, forward, network, same_bits
-
-SETTINGS: dict[str, Callable[[Method], Tiny]] = {
-    "plain": Tiny,
-    "batchnorm": lambda m: Tiny(m, net=network(norm=True)),
-    "dropout": lambda m: Tiny(m, net=network(dropout=0.3)),
-    "clipped": lambda m: Tiny(m, local=replace(PLAIN, clip_norm=0.3)),
-}
-
-
-def own(tiny: Tiny, client: int) -> Params:
-    kept = tiny.client_states[client].slots["personal"]
-    assert isinstance(kept, Companion)
-    return kept.own
+from tests.laws.test_equalities import SETTINGS
+from tests.tiny import (
+    PLAIN,
+    Tiny,
+    bare_context,
+    clients,
+    forward,
+    network,
+    same_bits,
+    slopes,
+    tiny_loss,
+)
+from tests.tiny import companion as own
 
 
 def with_own(tiny: Tiny, client: int, **changes: torch.Tensor) -> None:
@@ -150,10 +148,8 @@ def test_the_gates_gradient_is_the_formula() -> None:
     g = torch.Generator().manual_seed(0)
     shared, private = (torch.randn(1, 3, generator=g, dtype=torch.float64) for _ in range(2))
     z = torch.randn(1, 5, generator=g, dtype=torch.float64)
-    u, b = (
-        torch.randn(5, generator=g, dtype=torch.float64).requires_grad_(),
-        torch.zeros(1, dtype=torch.float64),
-    )
+    u = torch.randn(5, generator=g, dtype=torch.float64).requires_grad_()
+    b = torch.zeros(1, dtype=torch.float64)
     mixed = mixture(shared, private, z, Params({"gate.weight": u, "gate.bias": b}))
     (slope,) = torch.autograd.grad(torch.nn.functional.cross_entropy(mixed, torch.tensor([2])), u)
     alpha = torch.sigmoid(z @ u.detach())
@@ -220,14 +216,9 @@ def test_the_private_gradient_is_alpha_times_that_at_the_mixture() -> None:
     local = replace(PLAIN, momentum=0.0, weight_decay=0.0, batch_size=64)
     tiny = Tiny(apfl(0.3), local=local).run(2, [0, 1, 2, 3])
     before, start = own(tiny, 1), tiny.visit(1).start
-    mixed = {n: (0.3 * before[n] + 0.7 * start.w[n]).requires_grad_() for n in start.w.names}
-    z = torch.tanh(tiny.data[1].x @ mixed["body.fc.weight"].T + mixed["body.fc.bias"])
-    logits = z @ mixed["head.weight"].T + mixed["head.bias"]
-    grads = torch.autograd.grad(
-        torch.nn.functional.cross_entropy(logits, tiny.data[1].y), list(mixed.values())
-    )
+    mixed = {n: 0.3 * before[n] + 0.7 * start.w[n] for n in start.w.names}
     after = tiny.visit(1).client_state.slots["personal"].own  # type: ignore[attr-defined]
-    for n, g in zip(mixed, grads, strict=True):
+    for n, g in slopes(lambda w: tiny_loss(w, tiny.data[1].x, tiny.data[1].y), mixed).items():
         torch.testing.assert_close(after[n], before[n] - 0.1 * 0.3 * g, rtol=1e-5, atol=1e-6)
 
 
@@ -242,13 +233,9 @@ def test_the_adaptive_alpha_takes_one_step_a_round_along_its_gradient_at_the_fir
         with_own(tiny, 1, alpha=torch.tensor([0.4]))
     many.server, many.client_states = one.server, one.client_states
     before, start = own(one, 1), one.visit(1).start
-    mixed = {n: (0.4 * before[n] + 0.6 * start.w[n]).requires_grad_() for n in start.w.names}
-    z = torch.tanh(one.data[1].x @ mixed["body.fc.weight"].T + mixed["body.fc.bias"])
-    logits = z @ mixed["head.weight"].T + mixed["head.bias"]
-    grads = torch.autograd.grad(
-        torch.nn.functional.cross_entropy(logits, one.data[1].y), list(mixed.values())
-    )
-    slope = sum(float(((before[n] - start.w[n]) * g).sum()) for n, g in zip(mixed, grads, strict=True))
+    mixed = {n: 0.4 * before[n] + 0.6 * start.w[n] for n in start.w.names}
+    grads = slopes(lambda w: tiny_loss(w, one.data[1].x, one.data[1].y), mixed)
+    slope = sum(float(((before[n] - start.w[n]) * g).sum()) for n, g in grads.items())
     assert abs(slope) > 1e-4
     for tiny in (one, many):
         after = tiny.visit(1).client_state.slots["personal"].own  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ from raffed.core.params import Params
 from raffed.errors import UnknownNameError
 from raffed.methods import build_method
 from raffed.methods.fedrs import RestrictedSoftmax, fedrs
-from tests.tiny import OWNED, PLAIN, Tiny, bare_context, clients, network, same_bits
+from tests.tiny import OWNED, PLAIN, Tiny, bare_context, clients, network, of_kind, same_bits
 
 
 def rows(w: Params, client: int, missing: bool) -> list[int]:
@@ -125,10 +125,8 @@ def test_the_observed_set_comes_from_training_labels_alone() -> None:
     labels, partition, only_tested = host.setup.dataset.y, host.setup.partition, 0
     for client in range(partition.num_clients):
         counts = host.data.client(client).class_counts
-        trained, tested = (
-            set(labels[partition.train[client]].tolist()),
-            set(labels[partition.test[client]].tolist()),
-        )
+        trained = set(labels[partition.train[client]].tolist())
+        tested = set(labels[partition.test[client]].tolist())
         a = RestrictedSoftmax(0.5).factors(counts)
         assert {c for c in range(10) if a[c] == 1.0} == trained
         only_tested += len(tested - trained)
@@ -158,6 +156,5 @@ def test_only_methods_with_a_preset_have_a_mode_that_depends_on_it() -> None:
     theirs = {"dittors": "counts", "scars": "uniform_bug", "scamap": "uniform_bug"}
     for name, mode in theirs.items():
         for preset, wanted in (("original", "binary"), ("authors", mode)):
-            head = build_method(name, {"preset": preset}).head
-            assert isinstance(head, RestrictedSoftmax)
+            head = of_kind(build_method(name, {"preset": preset}).head, RestrictedSoftmax)
             assert head.mode == wanted

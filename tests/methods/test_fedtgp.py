@@ -18,9 +18,8 @@ from raffed.methods.fedtgp import (
     separation,
 )
 from raffed.methods.solo import solo
-from tests.tiny import CLASSES, WIDTH, Tiny, client_data, same_bits, server_context
+from tests.tiny import CLASSES, EVERYBODY, WIDTH, Tiny, client_data, of_kind, same_bits, server_context
 
-EVERYBODY = [0, 1, 2, 3]
 Q = torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 2.0]])
 LABELS = torch.tensor([0, 1, 2])
 
@@ -61,8 +60,7 @@ def test_a_mean_that_equals_its_prototype_has_a_finite_gradient() -> None:
 def test_a_class_that_nobody_has_sent_pulls_nothing_and_is_never_predicted() -> None:
     data = [client_data(8, (0, 1), seed) for seed in range(4)]
     tiny = Tiny(fedtgp(), data=data).run(2, EVERYBODY)
-    sent = tiny.server.slots["personal"]
-    assert isinstance(sent, Prototypes)
+    sent = of_kind(tiny.server.slots["personal"], Prototypes)
     assert sent.known.tolist() == [True, True, False]
     moved = sent.replace(mean=sent.mean + 9.0 * torch.tensor([0.0, 0.0, 1.0])[:, None])
     broadcast = tiny.server.broadcast()
@@ -81,8 +79,7 @@ def test_without_server_epochs_prototypes_are_the_untrained_map_s() -> None:
     kept, sent = tiny.server.slots["server"], tiny.server.slots["personal"]
     assert isinstance(kept, PrototypeGenerator)
     assert isinstance(sent, Prototypes)
-    other = Tiny(fedtgp(server_epochs=0)).run(1, [0]).server.slots["server"]
-    assert isinstance(other, PrototypeGenerator)
+    other = of_kind(Tiny(fedtgp(server_epochs=0)).run(1, [0]).server.slots["server"], PrototypeGenerator)
     assert same_bits(kept.net, other.net)
     torch.testing.assert_close(sent.mean, prototypes(kept.net))
 
@@ -93,8 +90,7 @@ def test_no_weights_are_sent_and_class_means_are() -> None:
     for client, done in tiny.last.items():
         assert len(done.upload.w) == len(done.upload.b) == 0
         assert done.upload.nbytes() == 4 * CLASSES * WIDTH + CLASSES
-        told = done.upload.slots["personal"]
-        assert isinstance(told, OwnPrototypes)
+        told = of_kind(done.upload.slots["personal"], OwnPrototypes)
         z, y = tiny.net.apply(done.trained, tiny.data[client].x)[1], tiny.data[client].y
         for label in y.unique():
             torch.testing.assert_close(told.mean[label], z[y == label].mean(0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -16,15 +15,9 @@ from raffed.core.method import Method
 from raffed.methods.common import BalancedSoftmax
 from raffed.methods.fedvls import LogitSuppression, VacantDistillation, fedvls, suppression
 from raffed.methods.priorce import priorce
+from tests.laws.test_equalities import SETTINGS
 from tests.tiny import PLAIN, Tiny, forward, network, same_bits
 from tests.worked import ONE_MISSING, TEACHER, TWO_MISSING, Y, Z, holder
-
-SETTINGS: dict[str, Callable[[Method], Tiny]] = {
-    "plain": Tiny,
-    "batchnorm": lambda m: Tiny(m, net=network(norm=True)),
-    "dropout": lambda m: Tiny(m, net=network(dropout=0.3)),
-    "clipped": lambda m: Tiny(m, local=replace(PLAIN, clip_norm=0.3)),
-}
 
 
 def taught(counts: tuple[int, ...], teacher: Tensor = TEACHER) -> Context:

@@ -20,17 +20,15 @@ from raffed.methods.fedwmsam import (
     fedwmsam,
     similarity,
 )
-from tests.methods.test_fedcm_mofedsam import RUNS
+from tests.laws.test_equalities import ALSO_STACKED
 from tests.quadratics import quadratics, x_of
-from tests.tiny import PLAIN, Tiny, bare_context, same_bits, server_context
+from tests.tiny import PLAIN, Tiny, bare_context, of_kind, point, same_bits, server_context
 
 EVERYBODY = [0, 1, 2]
 
 
 def kept(tiny: Tiny) -> Weighted:
-    found = tiny.server.slots["server"]
-    assert isinstance(found, KeptWeighted)
-    return found.now
+    return of_kind(tiny.server.slots["server"], KeptWeighted).now
 
 
 def control(tiny: Tiny, client: int) -> Params:
@@ -38,10 +36,11 @@ def control(tiny: Tiny, client: int) -> Params:
     return state.slots["solver"].c if state else tiny.net.initial.w.zeros()  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", ALSO_STACKED)
 def test_without_its_three_ideas_it_is_fedcm(name: str) -> None:
     """ρ = 0, no controls, α as it is. So the poster's row without all of them is its FedCM."""
-    mine, plain = RUNS[name](fedwmsam(0.0, adapt=0.0, controls=False)).run(4), RUNS[name](fedcm()).run(4)
+    mine = ALSO_STACKED[name](fedwmsam(0.0, adapt=0.0, controls=False)).run(4)
+    plain = ALSO_STACKED[name](fedcm()).run(4)
     m = plain.server.slots["correction"].m  # type: ignore[union-attr]
     for a, b in ((mine.server.w, plain.server.w), (kept(mine).m, m)):
         torch.testing.assert_close(a.flat, b.flat, rtol=1e-5, atol=1e-5)
@@ -138,11 +137,10 @@ def test_the_server_s_control_is_the_mean_over_all_clients_of_as_many_steps(rho:
 
 
 def test_an_update_along_the_last_mean_update_has_similarity_0_and_one_against_it_2() -> None:
-    at = lambda *values: Params({"w": torch.tensor(values)}).clone()  # noqa: E731
-    assert similarity(at(1.0, 2.0), at(-2.0, -4.0)) == pytest.approx(0.0, abs=1e-12)
-    assert similarity(at(1.0, 2.0), at(3.0, 6.0)) == pytest.approx(2.0, abs=1e-12)
-    assert similarity(at(1.0, 0.0), at(0.0, 5.0)) == 1.0
-    assert similarity(at(1.0, 2.0), at(0.0, 0.0)) == similarity(at(0.0, 0.0), at(1.0, 1.0)) == 0.0
+    assert similarity(point(1.0, 2.0), point(-2.0, -4.0)) == pytest.approx(0.0, abs=1e-12)
+    assert similarity(point(1.0, 2.0), point(3.0, 6.0)) == pytest.approx(2.0, abs=1e-12)
+    assert similarity(point(1.0, 0.0), point(0.0, 5.0)) == 1.0
+    assert similarity(point(1.0, 2.0), point(0.0, 0.0)) == similarity(point(0.0, 0.0), point(1.0, 1.0)) == 0.0
 
 
 @pytest.mark.parametrize(("told", "alpha"), [(0.0, 0.1), (0.6, 0.15), (1.8, 0.18)])

@@ -11,10 +11,8 @@ from tests.tiny import Tiny, network, same_bits
 
 def test_the_server_is_fedavgs_bit_for_bit() -> None:
     """(b): the copy is discarded."""
-    mine, plain = (
-        Tiny(finetune(every_round=True), net=network(True)).run(3),
-        Tiny(fedavg(), net=network(True)).run(3),
-    )
+    mine = Tiny(finetune(every_round=True), net=network(True)).run(3)
+    plain = Tiny(fedavg(), net=network(True)).run(3)
     assert same_bits(mine.everything(), plain.everything())
 
 

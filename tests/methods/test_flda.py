@@ -4,6 +4,7 @@ hand.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -12,18 +13,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from raffed.core.params import Params
+from raffed.core.round import ClientRound
 from raffed.methods.common import Companion
 from raffed.methods.flda import GATE, drawn_gate, flda
-from tests.tiny import PLAIN, Tiny, network, same_bits
+from tests.tiny import PLAIN, Tiny, activity, network, of_kind, same_bits
+from tests.tiny import companion as own
 
 STILL = replace(PLAIN, lr=0.0)
 ONE_STEP = replace(PLAIN, momentum=0.0, weight_decay=0.0, batch_size=64)
-
-
-def own(tiny: Tiny, client: int) -> Params:
-    kept = tiny.client_states[client].slots["personal"]
-    assert isinstance(kept, Companion)
-    return kept.own
 
 
 def gate(p: Params) -> Params:
@@ -81,10 +78,22 @@ def test_the_gate_moves_in_a_clients_first_visit() -> None:
 
 def by_hand(shared: Params, private: Params, x: Tensor) -> Tensor:
     """The mixture's logits from the formula, the gate on the shared features."""
-    z, own_z = (torch.tanh(x @ p["body.fc.weight"].T + p["body.fc.bias"]) for p in (shared, private))
-    logits, expert = (h @ p["head.weight"].T + p["head.bias"] for h, p in ((z, shared), (own_z, private)))
+    (logits, z), (expert, _) = (activity(p, x) for p in (shared, private))
     alpha = 1 / (1 + (-(z @ private["gate.weight"] + private["gate.bias"])).exp())
     return alpha[:, None] * logits + (1 - alpha[:, None]) * expert
+
+
+def joint_step(
+    loss: Callable[[Params, Params], Tensor], done: ClientRound, begun: tuple[Params, Params], own: Params
+) -> None:
+    """The shared and the private weights have gone one step of rate 0.1 along the gradient of one loss."""
+    w, v = (Params({n: t.clone().requires_grad_() for n, t in p.tensors.items()}) for p in begun)
+    value = loss(w, v)
+    assert done.loss == pytest.approx(float(value.detach()), rel=1e-5)
+    for start, moved in ((w, done.trained.w), (v, own)):
+        grads = torch.autograd.grad(value, list(start.tensors.values()), retain_graph=True)
+        for (n, t), slope in zip(start.tensors.items(), grads, strict=True):
+            torch.testing.assert_close(moved[n], t.detach() - 0.1 * slope, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(("preset", "times"), [("original", 1.0), ("authors", 2.0)])
@@ -102,17 +111,10 @@ def test_a_second_visit_is_one_joint_step_on_the_mixture_and_predicts_with_it(
     tiny.client_states[1] = client_state.replace(slots={"personal": Companion(kept)})
     done, x, y = tiny.visit(1), tiny.data[1].x, tiny.data[1].y
     assert done.steps == 1
-    live = [
-        Params({n: t.clone().requires_grad_() for n, t in p.tensors.items()}) for p in (done.start.w, kept)
-    ]
-    loss = times * F.cross_entropy(by_hand(*live, x), y)
-    assert done.loss == pytest.approx(float(loss.detach()), rel=1e-5)
-    after = done.client_state.slots["personal"]
-    assert isinstance(after, Companion)
-    for point, moved in zip(live, (done.trained.w, after.own), strict=True):
-        grads = torch.autograd.grad(loss, list(point.tensors.values()), retain_graph=True)
-        for (n, t), slope in zip(point.tensors.items(), grads, strict=True):
-            torch.testing.assert_close(moved[n], t.detach() - 0.1 * slope, rtol=1e-5, atol=1e-6)
+    after = of_kind(done.client_state.slots["personal"], Companion)
+    joint_step(
+        lambda w, v: times * F.cross_entropy(by_hand(w, v, x), y), done, (done.start.w, kept), after.own
+    )
     personal = tiny.method.personal
     assert personal is not None
     torch.testing.assert_close(

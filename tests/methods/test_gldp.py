@@ -23,7 +23,7 @@ from raffed.methods.gldp import (
     local_relation,
     moving_mean,
 )
-from tests.tiny import PLAIN, Tiny, bare_context, client_data, network, same_bits, server_context
+from tests.tiny import PLAIN, Tiny, bare_context, client_data, network, of_kind, same_bits, server_context
 
 G = torch.Generator().manual_seed(0)
 Z = torch.randn(12, 7, generator=G, dtype=torch.float64)
@@ -169,8 +169,7 @@ def test_a_snapshot_sends_what_was_known_before_the_round_whatever_its_stages_ha
         k = server_context(spec=spec, round=round, received={"personal": told_of_class_0(mean)})
         own, w = rule.step(own, Params({}), Params({"w": torch.ones(1)}), k)
         assert w["w"].tolist() == [1.0]
-        sent = rule.extra_broadcast(own)["personal"]
-        assert isinstance(sent, Prototypes)
+        sent = of_kind(rule.extra_broadcast(own)["personal"], Prototypes)
         seen.append((round_to(own.now.mean[0, 0]), round_to(sent.mean[0, 0]), sent.known.tolist()))
     unknown, known = [False] * 3, [True, False, False]
     assert seen == [(1.0, 0.0, unknown), (3.8, 3.8, known), (-0.96, 3.8, known)]
@@ -191,11 +190,9 @@ def test_with_a_snapshot_no_stage_of_the_first_round_is_pulled_to_prototypes_and
     """A7: two stages; without it the second exchange has those of the first. One exchange a round: no
     difference.
     """
-    refreshed, snapshot, without = (
-        staged(False, "class_mean"),
-        staged(True, "class_mean"),
-        staged(True, "none"),
-    )
+    refreshed = staged(False, "class_mean")
+    snapshot = staged(True, "class_mean")
+    without = staged(True, "none")
     same = []
     for _ in range(3):
         for tiny in (refreshed, snapshot, without):
@@ -300,8 +297,7 @@ def test_class_means_do_not_depend_on_the_batch_size_or_the_order() -> None:
     tiny = Tiny(gldp(0.5, 0.5, 1.0, 1.0), net=network(True)).run(1, [0, 1])
     done, data = tiny.last[1], tiny.data[1]
     z = tiny.net.apply(done.trained, data.x)[1]
-    kept = tiny.client_states[1].slots["personal"]
-    assert isinstance(kept, Remembered)
+    kept = of_kind(tiny.client_states[1].slots["personal"], Remembered)
     for c in (1, 2):
         torch.testing.assert_close(kept.mean[c], z[data.y == c].mean(0), rtol=1e-5, atol=1e-6)
     assert kept.known.tolist() == [False, True, True]
@@ -328,8 +324,7 @@ def test_without_body_epochs_the_server_stands_still_and_prototypes_are_those_of
     tiny = Tiny(gldp(0.5, beta, 0.0, 1.0)).run(3, [0, 1, 2, 3])
     torch.testing.assert_close(tiny.server.w.flat, tiny.method.split.shared(tiny.net.initial.w).flat)
     z = [tiny.net.apply(tiny.net.initial, c.x)[1] for c in tiny.data]
-    g = tiny.server.slots["personal"]
-    assert isinstance(g, Prototypes)
+    g = of_kind(tiny.server.slots["personal"], Prototypes)
     for c in range(3):
         means = [z[i][d.y == c].mean(0) for i, d in enumerate(tiny.data) if int(d.class_counts[c])]
         torch.testing.assert_close(g.mean[c], torch.stack(means).mean(0), rtol=1e-4, atol=1e-5)

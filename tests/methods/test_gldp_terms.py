@@ -14,7 +14,7 @@ from raffed.core.context import Context
 from raffed.core.params import Params, State
 from raffed.methods.common import Prototypes
 from raffed.methods.gldp import Relations, Remembered, gldp, global_relation, local_relation
-from tests.tiny import PLAIN, Tiny, bare_context, forward, same_bits
+from tests.tiny import PLAIN, Tiny, activity, bare_context, forward, same_bits
 
 CORNERS = 3 * torch.eye(3, 5)
 EVERY, ONE = torch.ones(3, dtype=torch.bool), torch.tensor([False, True, False])
@@ -82,8 +82,8 @@ def test_lp_logits_acts_on_the_head_as_well() -> None:
     kept, data, start = tiny.client_states[1].slots["personal"], tiny.data[1], tiny.visit(1).start
     assert isinstance(kept, Remembered)
     w, b = start.w["head.weight"], start.w["head.bias"]
-    z = torch.tanh(data.x @ start.w["body.fc.weight"].T + start.w["body.fc.bias"])
-    q, p = (z @ w.T + b).softmax(-1), (kept.mean[data.y] @ w.T + b).softmax(-1)
+    logits, z = activity(start.w, data.x)
+    q, p = logits.softmax(-1), (kept.mean[data.y] @ w.T + b).softmax(-1)
     error = (q - torch.eye(3)[data.y]) + 0.4 * (q - p)
     done = tiny.visit(1).trained.w
     torch.testing.assert_close(done["head.weight"], w - 0.1 * error.T @ z / len(z), rtol=1e-5, atol=1e-6)
@@ -122,11 +122,9 @@ def test_the_temperature_and_the_factor_reach_the_local_relation() -> None:
 
 def test_mse_is_the_mean_square_and_l1_compares_shares() -> None:
     """§4: z − Ĉ = 2 everywhere gives 4; Ĉ = (1, 3) and z = (2, 2): 0.25 ln 0.5 + 0.75 ln 1.5."""
-    old, y, known = (
-        torch.tensor([[1.0, 3.0]]),
-        torch.zeros(3, dtype=torch.int64),
-        torch.ones(1, dtype=torch.bool),
-    )
+    old = torch.tensor([[1.0, 3.0]])
+    y = torch.zeros(3, dtype=torch.int64)
+    known = torch.ones(1, dtype=torch.bool)
     assert float(local_relation(old.expand(3, 2) + 2, y, old, known, "mse", 1.0)) == pytest.approx(4.0)
     wanted = 0.25 * math.log(0.5) + 0.75 * math.log(1.5)
     assert wanted == pytest.approx(0.1308, abs=5e-5)

@@ -27,9 +27,18 @@ from raffed.methods.ifca import (
     ifca,
 )
 from tests.golden.regenerate import B, P
-from tests.tiny import PLAIN, Tiny, bare_context, clients, network, same_bits, server_context
+from tests.tiny import (
+    EVERYBODY,
+    PLAIN,
+    Tiny,
+    bare_context,
+    clients,
+    network,
+    of_kind,
+    same_bits,
+    server_context,
+)
 
-EVERYONE = (0, 1, 2, 3)
 ONE = Params({"head.w": torch.ones(1)}).clone()
 
 
@@ -73,7 +82,7 @@ def test_clusters_without_clients_keep_weights_and_statistics_over_rounds(norm: 
     """(4), the first of which is the server's own."""
     tiny = Tiny(ifca(5), net=network(norm))
     initial = tiny.server
-    tiny.step(EVERYONE)
+    tiny.step(EVERYBODY)
     empty = sorted({0, 1, 2, 3, 4} - set(chosen(tiny)))
     first = first_models(initial.w, 5, 0, tiny.seed)
     assert empty
@@ -86,9 +95,7 @@ def test_clusters_without_clients_keep_weights_and_statistics_over_rounds(norm: 
 
 
 def models(tiny: Tiny) -> dict[str, Any]:
-    sent = tiny.server.broadcast().slots["opening"]
-    assert isinstance(sent, ClusterModels)
-    return sent.models
+    return of_kind(tiny.server.broadcast().slots["opening"], ClusterModels).models
 
 
 @pytest.mark.parametrize("weighting", ["clients", "samples"])
@@ -102,9 +109,9 @@ def test_one_cluster_is_fedavg_bit_for_bit(norm: bool, weighting: Weighting) -> 
 
 @pytest.mark.parametrize("share", ["all", "head"])
 def test_clients_start_from_the_model_that_they_chose(share: Any) -> None:
-    tiny = Tiny(ifca(3, share=share), net=network(True)).run(2, EVERYONE)
+    tiny = Tiny(ifca(3, share=share), net=network(True)).run(2, EVERYBODY)
     held, plain = models(tiny), tiny.server.w
-    tiny.step(EVERYONE)
+    tiny.step(EVERYBODY)
     for client, cluster in enumerate(chosen(tiny)):
         mine = tiny.last[client].views["opening"].start.w
         wanted = plain.joined(held[str(cluster)].w, plain.names) if cluster else plain
@@ -114,9 +121,9 @@ def test_clients_start_from_the_model_that_they_chose(share: Any) -> None:
 
 
 def test_the_choice_is_that_of_the_cross_entropy_in_evaluation_mode() -> None:
-    tiny = Tiny(ifca(3), net=network(True)).run(2, EVERYONE)
+    tiny = Tiny(ifca(3), net=network(True)).run(2, EVERYBODY)
     held, begun = models(tiny), tiny.server
-    tiny.step(EVERYONE)
+    tiny.step(EVERYBODY)
     wanted = []
     for data in tiny.data:
         states = [State(begun.w, begun.b), *(State(held[j].w, held[j].b) for j in ("1", "2"))]
@@ -136,7 +143,7 @@ def test_two_groups_with_opposite_labels_keep_their_models_and_train_as_two_fede
     tiny = Tiny(ifca(2), data=data)
     tiny.server = plain[0].server.replace(slots={"opening": bank, "server": ClusterBank(bank)})
     for _ in range(4):
-        tiny.step(EVERYONE)
+        tiny.step(EVERYBODY)
         assert chosen(tiny) == [0, 0, 1, 1]
         for one, group in zip(plain, groups, strict=True):
             one.step(group)
@@ -145,7 +152,7 @@ def test_two_groups_with_opposite_labels_keep_their_models_and_train_as_two_fede
 
 def test_bytes_are_k_models_down_and_one_model_and_k_shares_up() -> None:
     """(5)."""
-    tiny = Tiny(ifca(3), net=network(True)).run(1, EVERYONE)
+    tiny = Tiny(ifca(3), net=network(True)).run(1, EVERYBODY)
     assert tiny.last[1].upload.nbytes() == 4 * (P + B + 3)
     assert tiny.server.broadcast().nbytes() == 3 * 4 * (P + B)
 
@@ -162,7 +169,7 @@ def test_first_models_have_the_same_numbers_in_another_order_and_depend_on_seed_
 
 
 def test_the_chosen_model_is_scored_before_training_and_there_is_no_global_one() -> None:
-    tiny = Tiny(ifca(), net=network(True), local=PLAIN).run(2, EVERYONE)
+    tiny = Tiny(ifca(), net=network(True), local=PLAIN).run(2, EVERYBODY)
     done = tiny.last[1]
     assert same_bits(done.personal_state(tiny.method), done.views["opening"].start)
     assert not tiny.method.has_global

@@ -16,7 +16,7 @@ from raffed.core.params import Params, State
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedphp import Heirloom, Inheritance, fedphp
 from raffed.methods.map import InheritedModel, map_, scamap
-from tests.tiny import PLAIN, Tiny, bare_context, network, privately_trained, same_bits
+from tests.tiny import PLAIN, Tiny, bare_context, network, of_kind, privately_trained, same_bits
 
 SPEC_30 = Spec(3, 5, 100, 30)  # Q·T = 0.2 · 150
 INHERITING = {"fedphp": fedphp, "map": map_, "scamap": scamap}
@@ -51,8 +51,7 @@ def test_at_the_first_participation_no_nan_of_the_hpm_reaches_anything(
     tiny = Tiny(INHERITING[name](transfer=transfer), net=network(norm))
     clean = tiny.visit(0)
     client_state = clean.client_state
-    own = client_state.slots["personal"]
-    assert isinstance(own, Heirloom)
+    own = of_kind(client_state.slots["personal"], Heirloom)
     broken = Heirloom(State(own.model.w * float("nan"), own.model.b * float("nan")), torch.tensor(0))
     fresh = {
         slot: v.replace(c=v.c.zeros()) if slot == "correction" else broken
@@ -207,8 +206,7 @@ def test_stage_2_lasts_as_long_as_the_table_of_section_3_2_says(
     """max(int(0.1 n₁), 5) at 0.2η for MAP, max(int(0.2 n₁), 5) at 0.5η for ScaMAP; n₁ = E·⌈n/B⌉ = 10,
     110, 110.
     """
-    personal = method.personal
-    assert isinstance(personal, InheritedModel)
+    personal = of_kind(method.personal, InheritedModel)
     n1 = epochs * -(-n // 4)
     budget = personal.budget(bare_context(steps=n1))
     assert budget is not None

@@ -10,7 +10,7 @@ import torch
 from raffed.core.context import Forward
 from raffed.methods.fedavg import fedavg
 from raffed.methods.moon import ModelContrast, PreviousModel, model_contrast, moon
-from tests.tiny import Tiny, network, same_bits
+from tests.tiny import Tiny, network, of_kind, same_bits
 
 
 def unit(angle: float) -> torch.Tensor:
@@ -95,8 +95,7 @@ def test_only_the_live_features_get_a_gradient() -> None:
 def test_a_visit_leaves_the_running_statistics_of_both_frozen_models_as_they_were() -> None:
     """(4): they run in evaluation mode; the model in training moves its own."""
     tiny = Tiny(moon(), net=network(norm=True)).run(2, [0, 1, 2, 3])
-    previous = tiny.client_states[1].slots["term-ModelContrast"]
-    assert isinstance(previous, PreviousModel)
+    previous = of_kind(tiny.client_states[1].slots["term-ModelContrast"], PreviousModel)
     sent = tiny.server.broadcast()
     before = [sent.b.flat.clone(), previous.b.flat.clone(), tiny.net.initial.b.flat.clone()]
     done = tiny.visit(1, broadcast=sent)

@@ -21,7 +21,7 @@ from raffed.methods.common import ClassSums, Prototypes, class_mean_sums
 from raffed.methods.fedrep import fedrep
 from raffed.methods.mpfedcon import CentreContrast, HeadContrast, PreviousContrast, centre_contrast, mpfedcon
 from raffed.models.net import Net
-from tests.tiny import CLASSES, FEATURES, PLAIN, Tiny, bare_context, forward, same_bits
+from tests.tiny import CLASSES, FEATURES, PLAIN, Tiny, bare_context, forward, of_kind, same_bits
 
 G = torch.Generator().manual_seed(0)
 Z, CON = (torch.randn(8, 5, generator=G, dtype=torch.float64) for _ in range(2))
@@ -48,10 +48,8 @@ def seen(w: Params) -> Forward:
 def test_with_mu_0_it_is_fedrep_with_that_private_part_bit_for_bit() -> None:
     """1, and 2: the contrast draws no random number, and a first round without centres is FedRep's."""
     plain = Tiny(fedrep(2.0, 2.0, private="top"), net=projected())
-    none, some = (
-        Tiny(mpfedcon(0.0, 0.5, 2.0, 2.0), net=projected()),
-        Tiny(mpfedcon(10.0, 0.5, 2.0, 2.0), net=projected()),
-    )
+    none = Tiny(mpfedcon(0.0, 0.5, 2.0, 2.0), net=projected())
+    some = Tiny(mpfedcon(10.0, 0.5, 2.0, 2.0), net=projected())
     for tiny in (plain, none, some):
         tiny.step([0, 1, 2, 3])
     assert same_bits(plain.everything(), none.everything())
@@ -229,8 +227,7 @@ def test_no_key_of_the_private_part_travels_and_uniform_centres_tell_no_counts()
     tiny = Tiny(mpfedcon(10.0, 0.5, 1.0, 1.0), net=projected()).run(2, [0, 1, 2, 3])
     assert set(tiny.server.broadcast().w.names) == {"body.encoder.fc.weight", "body.encoder.fc.bias"}
     assert tiny.last[1].upload.w.names == tiny.server.w.names
-    told = tiny.last[1].upload.slots[SLOT]
-    assert isinstance(told, ClassSums)
+    told = of_kind(tiny.last[1].upload.slots[SLOT], ClassSums)
     assert told.count.tolist() == [0, 1, 1]
     assert set(tiny.client_states[1].v.names) == {
         n for n in tiny.net.initial.w.names if not n.startswith("body.encoder.")

@@ -24,7 +24,7 @@ from raffed.methods.pfedfda import (
     pfedfda,
     unpacked,
 )
-from tests.tiny import CLASSES, PLAIN, WIDTH, Tiny, network, same_bits, server_context
+from tests.tiny import CLASSES, PLAIN, WIDTH, Tiny, network, of_kind, same_bits, server_context
 
 RIDGE = 1.0  # the default
 ALL = torch.ones(3, dtype=torch.bool)
@@ -131,9 +131,7 @@ def test_without_two_samples_of_a_class_the_global_statistics_are_used() -> None
 
 
 def sums(tiny: Tiny) -> Gaussians:
-    told = tiny.server.slots["personal"]
-    assert isinstance(told, Gaussians)
-    return told
+    return of_kind(tiny.server.slots["personal"], Gaussians)
 
 
 @pytest.mark.parametrize("norm", [False, True])

@@ -10,16 +10,14 @@ import pytest
 
 from raffed.methods import METHODS, build_method
 from raffed.methods.fedrs import RestrictedSoftmax
-from tests.tiny import Tiny, same_bits
+from tests.tiny import Tiny, of_kind, same_bits
 
 PRESET = [name for name, info in METHODS.items() if "preset" in inspect.signature(info.load()).parameters]
 MODES = {"scars": "uniform_bug", "scamap": "uniform_bug", "dittors": "counts"}
 
 
 def mode_of(name: str, **args: object) -> str:
-    head = build_method(name, args).head
-    assert isinstance(head, RestrictedSoftmax)
-    return head.mode
+    return of_kind(build_method(name, args).head, RestrictedSoftmax).mode
 
 
 @pytest.mark.parametrize("name", PRESET)

@@ -15,14 +15,14 @@ import torch
 
 from raffed.core.params import Params, State
 from raffed.methods import build_method
-from raffed.methods.common import Companion
 from raffed.methods.fednova import LocalSteps, fednova
 from raffed.methods.perfedavg import perfedavg
 from raffed.methods.pfedme import pfedme
 from raffed.methods.registry import Preset
 from raffed.methods.scaffold import ClientControl, ControlDelta, ServerControl, scaffold
 from tests.quadratics import quadratics, x_of
-from tests.tiny import PLAIN, Tiny, bare_context, network, server_context
+from tests.tiny import PLAIN, Tiny, bare_context, network, of_kind, server_context
+from tests.tiny import companion as own
 
 FULL_BATCH = replace(PLAIN, lr=0.1, momentum=0.0, weight_decay=0.0, batch_size=64)
 MOVED = [
@@ -71,13 +71,6 @@ def moves(name: str, preset: Preset, clip: float | None, cohort: bool) -> list[t
     before = {c: own(tiny, c) for c in (0, 3)}
     done = tiny.step([0, 1, 3])
     return [((done[c].start.w - done[c].trained.w) / 0.1, (before[c] - own(tiny, c)) / 0.1) for c in (0, 3)]
-
-
-def own(tiny: Tiny, client: int) -> Params:
-    """What a client trains beside the shared model."""
-    kept = tiny.client_states[client].slots["personal"]
-    assert isinstance(kept, Companion)
-    return kept.own
 
 
 @pytest.mark.parametrize("cohort", [False, True])
@@ -141,8 +134,7 @@ def test_with_a_pull_fednova_counts_what_steps_add_up_to_and_the_released_code_t
             start=start, state=end, steps=2, lr_sum=0.4, momentum=0.9, class_counts=torch.tensor([1])
         )
         assert float(rule.outgoing(end.w, k)["w"]) == pytest.approx(sign * 2.8 * 0.2 / norm, rel=1e-6)
-        told = rule.finish(k)[1]
-        assert isinstance(told, LocalSteps)
+        told = of_kind(rule.finish(k)[1], LocalSteps)
         assert told.weighted == pytest.approx(number, rel=1e-9)
 
 

@@ -19,13 +19,24 @@ from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.training.session import one_by_one
 from raffed.core.training.task import Trained
-from raffed.methods.common import Companion
 from raffed.methods.fedgamma import fedgamma
 from raffed.methods.fedic import Calibration, fedic
 from raffed.methods.fedlesam import fedlesam
 from raffed.methods.fedsam import fedsam
 from raffed.methods.flda import drawn_gate, flda, fresh
-from tests.tiny import CLASSES, PLAIN, SIZES, Tiny, client_data, network
+from tests.tiny import (
+    CLASSES,
+    PLAIN,
+    SIZES,
+    Tiny,
+    activity,
+    client_data,
+    companion,
+    network,
+    of_kind,
+    tiny_loss,
+)
+from tests.tiny import slopes as gradient
 
 Weights = dict[str, Tensor]
 ROUNDS = ((0, 2, 3), (1, 2), (0, 1), (0, 1, 2, 3), (1, 3))
@@ -58,18 +69,8 @@ def double(w: Params) -> Weights:
     return {n: t.double() for n, t in w.tensors.items()}
 
 
-def forward(w: Weights, x: Tensor) -> tuple[Tensor, Tensor]:
-    z = torch.tanh(x @ w["body.fc.weight"].T + w["body.fc.bias"])
-    return z, z @ w["head.weight"].T + w["head.bias"]
-
-
-def gradient(loss: Callable[[Weights], Tensor], w: Weights) -> Weights:
-    live = {n: t.clone().requires_grad_() for n, t in w.items()}
-    return dict(zip(live, torch.autograd.grad(loss(live), list(live.values())), strict=True))
-
-
 def on(x: Tensor, y: Tensor) -> Callable[[Weights], Tensor]:
-    return lambda w: F.cross_entropy(forward(w, x)[1], y)
+    return lambda w: tiny_loss(w, x, y)
 
 
 def plus(a: Weights, b: Weights, factor: float = 1.0) -> Weights:
@@ -189,9 +190,9 @@ class Mixed(SharpnessAware):
         w, rule = {**shared, **self.own.get(client, self.initial)}, Sgd()
 
         def mixture(live: Weights, x: Tensor) -> Tensor:
-            z, common = forward({n[2:]: t for n, t in live.items() if n.startswith("G.")}, x)
+            common, z = activity({n[2:]: t for n, t in live.items() if n.startswith("G.")}, x)
             alpha = torch.sigmoid(z @ live["gate.weight"] + live["gate.bias"])[:, None]
-            return alpha * common + (1 - alpha) * forward(live, x)[1]
+            return alpha * common + (1 - alpha) * activity(live, x)[0]
 
         for x, y in batches:
             loss = lambda live: self.times * F.cross_entropy(mixture(live, x), y)  # noqa: B023, E731
@@ -229,10 +230,8 @@ def test_after_every_round_the_server_has_the_weights_of_the_paper_s_box(
             torch.testing.assert_close(tiny.server.w[n].double(), t, rtol=1e-5, atol=3e-6)
     if isinstance(mine, Mixed):
         for client, wanted in mine.own.items():
-            kept = tiny.client_states[client].slots["personal"]
-            assert isinstance(kept, Companion)
             for n, t in wanted.items():
-                torch.testing.assert_close(kept.own[n].double(), t, rtol=1e-5, atol=3e-6)
+                torch.testing.assert_close(companion(tiny, client)[n].double(), t, rtol=1e-5, atol=3e-6)
 
 
 class Adam:
@@ -306,7 +305,6 @@ def test_fedic_s_server_is_the_three_stages_of_its_box_from_the_models_that_arri
 
         for n, t in students.steps(start, distilled, 6).items():
             torch.testing.assert_close(tiny.server.w[n].double(), t, rtol=1e-4, atol=1e-5)
-        own = tiny.server.slots["server"]
-        assert isinstance(own, Calibration)
+        own = of_kind(tiny.server.slots["server"], Calibration)
         for n, t in gates.items():
             torch.testing.assert_close(own.gates[n].double(), t, rtol=1e-4, atol=1e-5)

@@ -98,10 +98,8 @@ def quadratic(rounds: int, corrected: bool) -> tuple[float, list[float], float]:
     a, b, correction, spec = (1.0, 4.0), (0.0, 3.0), ControlVariate(), Spec(1, 1, 2, 1)
     net = Network(Net(nn.Identity(), nn.Linear(1, 1, bias=False)))
     data = ClientData(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64), torch.tensor([1]))
-    x, server = (
-        State(Params({"head.weight": torch.full((1, 1), -1.0)}).clone(), Params({})),
-        ServerControl(net.initial.w.zeros()),
-    )
+    x = State(Params({"head.weight": torch.full((1, 1), -1.0)}).clone(), Params({}))
+    server = ServerControl(net.initial.w.zeros())
     mine = [ClientControl(net.initial.w.zeros()) for _ in a]
     for _ in range(rounds):
         ends, fold = [], []
@@ -147,10 +145,8 @@ def test_on_the_same_quadratics_fedavg_ends_elsewhere() -> None:
 
 def test_clients_train_by_plain_sgd_whatever_the_run_says() -> None:
     """[O], [C]: no momentum, no weight decay."""
-    strong, plain = (
-        replace(PLAIN, momentum=0.99, weight_decay=1.0),
-        replace(PLAIN, momentum=0.0, weight_decay=0.0),
-    )
+    strong = replace(PLAIN, momentum=0.99, weight_decay=1.0)
+    plain = replace(PLAIN, momentum=0.0, weight_decay=0.0)
     assert same_bits(
         Tiny(scaffold(), local=strong).run(2).server, Tiny(scaffold(), local=plain).run(2).server
     )

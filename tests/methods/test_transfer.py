@@ -17,7 +17,7 @@ from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.methods.fedphp import Heirloom, Inheritance, InheritedWhileTraining, fedphp
 from raffed.methods.map import map_
-from tests.tiny import Tiny, bare_context, forward, network, privately_trained, same_bits
+from tests.tiny import Tiny, bare_context, forward, network, of_kind, privately_trained, same_bits
 
 EMPTY = State(Params({}), Params({}))
 
@@ -194,8 +194,7 @@ def test_the_teacher_of_a_second_visit_is_the_clients_own_hpm(
     taught_logits, taught_z = tiny.net.apply(kept.model, x)
     cross = -((taught_logits / 4).softmax(-1) * logits.log_softmax(-1)).sum(-1).mean()
     wanted = cross if transfer == "kd" else mmd(z, taught_z)
-    personal = tiny.method.personal
-    assert isinstance(personal, Inheritance)
+    personal = of_kind(tiny.method.personal, Inheritance)
     torch.testing.assert_close(personal.teach(f, view), wanted)
     ce = view.ce(f)
     if factory is map_:

@@ -19,7 +19,7 @@ from raffed.core.context import Received
 from raffed.core.messages import ServerState, Summable, Upload, Wire
 from raffed.core.params import Params, State
 from raffed.errors import NumericsError, UsageError
-from tests.tiny import same_bits
+from tests.tiny import of_kind, same_bits
 
 
 class Told(Summable):
@@ -32,10 +32,8 @@ class Single(Wire):
 
 def upload(client: int) -> Upload:
     g = torch.Generator().manual_seed(client)
-    w, b = (
-        Params({"w": torch.randn(5, generator=g)}).clone(),
-        Params({"b": torch.randn(2, generator=g)}).clone(),
-    )
+    w = Params({"w": torch.randn(5, generator=g)}).clone()
+    b = Params({"b": torch.randn(2, generator=g)}).clone()
     return Upload(3, w, b, {"sum": Told(torch.randn(3, generator=g)), "each": Single(client)})
 
 
@@ -70,8 +68,7 @@ def test_weights_and_buffers_are_averaged_by_p_and_messages_are_added_plainly() 
     total = sum(upload(i).slots["sum"].x.double() for i in range(5))  # type: ignore[attr-defined]
     torch.testing.assert_close(w["w"].double(), mean, rtol=1e-6, atol=1e-7)
     torch.testing.assert_close(b["b"].double(), mean_b, rtol=1e-6, atol=1e-7)
-    got = received["sum"].sum
-    assert isinstance(got, Told)
+    got = of_kind(received["sum"].sum, Told)
     torch.testing.assert_close(got.x.double(), total, rtol=1e-6, atol=1e-7)
 
 

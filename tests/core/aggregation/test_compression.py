@@ -11,10 +11,7 @@ from raffed.config.aggregation import CompressionRule, Quantize, TopK
 from raffed.core.ingredients.base import compressed
 from raffed.core.params import Params
 from raffed.core.seeds import generator
-
-
-def point(*numbers: float) -> Params:
-    return Params({"body.w": torch.tensor(numbers)})
+from tests.tiny import body_point as point
 
 
 def sent(rule: CompressionRule, w: Params, start: Params, round: int = 0) -> Params:

@@ -21,7 +21,7 @@ from raffed.core.aggregation.uploads import UploadAccumulator
 from raffed.core.messages import Summable
 from raffed.core.params import Params
 from raffed.errors import NumericsError
-from tests.tiny import same_bits
+from tests.tiny import of_kind, same_bits
 
 
 class Sums(Summable):
@@ -133,8 +133,7 @@ def test_integer_fields_are_added_exactly_where_float32_would_lose_ones() -> Non
     total = WireSum()
     for n in (2**24, 1, 1, 1):
         total.add(Sums(torch.zeros(1), torch.tensor([n]), Params({}), n, 0.0), "test")
-    value = total.value()
-    assert isinstance(value, Sums)
+    value = of_kind(total.value(), Sums)
     assert value.count.tolist() == [16_777_219]
     assert value.count.dtype == torch.int64
     assert value.n == 16_777_219

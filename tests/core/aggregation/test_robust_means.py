@@ -26,6 +26,7 @@ from raffed.core.messages import ServerState, Summable, Upload
 from raffed.core.params import Params
 from raffed.core.server import Mean
 from raffed.errors import UsageError
+from tests.tiny import body_point as point
 
 U = [(1.0, 10.0), (2.0, -1.0), (3.0, 0.0), (4.0, 2.0), (100.0, 1.0)]
 RULES: list[MeanRule] = [
@@ -40,21 +41,17 @@ RULES: list[MeanRule] = [
 Points = Sequence[Sequence[float]]
 
 
-def point(numbers: Sequence[float]) -> Params:
-    return Params({"body.w": torch.tensor(numbers, dtype=torch.float32)})
-
-
 def combined(
     rule: MeanRule, weights: Points, sizes: Sequence[int] | None = None, statistics: Points | None = None
 ) -> tuple[list[float], list[float]]:
     """What a rule makes of uploads, by way of the server's sums, from w^t = 0 and b^t = 1."""
     first = statistics or [[2.0]] * len(weights)
     uploads = [
-        Upload(n, point(w), Params({"v": torch.tensor(b)}), {})
+        Upload(n, point(*w), Params({"v": torch.tensor(b)}), {})
         for n, w, b in zip(sizes or [1] * len(weights), weights, first, strict=True)
     ]
     mean = Mean(by="samples", rule=rule)
-    server = ServerState(0, point([0.0] * len(weights[0])), Params({"v": torch.ones(len(first[0]))}), {})
+    server = ServerState(0, point(*[0.0] * len(weights[0])), Params({"v": torch.ones(len(first[0]))}), {})
     sums = UploadAccumulator(keep=True)
     shares = mean.weights([one.n or 0 for one in uploads])
     for client, (p, one) in enumerate(zip(shares, uploads, strict=True)):
@@ -127,17 +124,17 @@ def test_a_norm_bound_scales_long_updates_only() -> None:
 def test_equal_uploads_are_their_own_mean(rule: MeanRule) -> None:
     """Bit for bit, by any rule but a fixed bound. 0.1 is a number that float32 does not hold exactly."""
     same = [[0.1, -0.7]] * 7
-    assert weights_of(rule, same) == point([0.1, -0.7])["body.w"].tolist()
+    assert weights_of(rule, same) == point(0.1, -0.7)["body.w"].tolist()
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_the_order_in_which_uploads_arrive_changes_no_bit(rule: MeanRule) -> None:
-    server = ServerState(0, point([0.0, 0.0]), Params({}), {})
+    server = ServerState(0, point(0.0, 0.0), Params({}), {})
     found = []
     for order in ([0, 1, 2, 3, 4], [4, 2, 0, 3, 1], [1, 0, 4, 3, 2]):
         sums = UploadAccumulator(keep=True)
         for client in order:
-            sums.add(client, 0.2, Upload(1, point(U[client]), Params({}), {}), "test")
+            sums.add(client, 0.2, Upload(1, point(*U[client]), Params({}), {}), "test")
         mean_w, mean_b, received = sums.finish(server)
         kept = [one for one in received["server"].each if isinstance(one, Upload)]
         found.append(robust_mean(Mean(rule=rule), kept, server, mean_w, mean_b)[0]["body.w"].tolist())
@@ -181,8 +178,8 @@ class Beside(Summable):
 
 
 def test_messages_that_a_rule_would_not_protect_are_refused() -> None:
-    sent = [Upload(1, point([0.0]), Params({}), {"term-Mine": Beside(1.0)})]
-    server = ServerState(0, point([0.0]), Params({}), {})
+    sent = [Upload(1, point(0.0), Params({}), {"term-Mine": Beside(1.0)})]
+    server = ServerState(0, point(0.0), Params({}), {})
     with pytest.raises(UsageError, match="term-Mine"):
         robust_mean(Mean(rule=Median()), sent, server, server.w, server.b)
 

@@ -19,6 +19,7 @@ from raffed.core.losses import cross_entropy
 from raffed.core.stacked.solver_executor import StackedForward
 from raffed.core.training.network import Network
 from raffed.models import build
+from tests.core.kernels.test_channel_padding import passed
 
 KINDS = (torch.float32, torch.bfloat16)
 needs_kernel = pytest.mark.skipif(not maxpool.built, reason="raffed was installed without a C compiler")
@@ -225,14 +226,6 @@ def test_a_stack_trains_to_the_same_bits_with_and_without(
     monkeypatch.setattr(maxpool, "built", False)
     for one, other in zip(with_kernel, gradients(), strict=True):
         assert torch.equal(one, other)
-
-
-def passed(layers: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The output for x, and the gradient by x of a sum with unequal weights."""
-    x = x.clone(memory_format=torch.preserve_format).requires_grad_()
-    y = layers(x)
-    weights = torch.linspace(1.0, 2.0, y.numel()).view_as(y)
-    return y, torch.autograd.grad((y * weights).sum(), x)[0]
 
 
 POOLS = [

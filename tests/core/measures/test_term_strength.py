@@ -13,7 +13,7 @@ from raffed.core.measures.term_strength import term_strengths
 from raffed.core.method import Method
 from raffed.core.training.session import Participant
 from raffed.methods.fedprox import Proximal
-from tests.tiny import Tiny, network, same_bits
+from tests.tiny import Tiny, network, same_bits, slopes, tiny_loss
 
 
 class Echo(Term):
@@ -76,17 +76,13 @@ def test_the_proximal_term_is_nothing_at_the_start_and_mu_times_the_way_at_the_e
     way = torch.stack([(done.trained.w[n] - sent.w[n]).square().sum() for n in body]).sum().sqrt()
     base = found["local", "proximal"].value
     assert found["global", "proximal"].value == 0.0
-    slopes = []
+    base_slopes = []
     order = torch.randperm(8, generator=_stream(tiny, 0))
     for index in order.split(4):
-        w = {n: t.clone().requires_grad_() for n, t in done.trained.w.tensors.items()}
-        hidden = torch.tanh(tiny.data[0].x[index] @ w["body.fc.weight"].T + w["body.fc.bias"])
-        loss = torch.nn.functional.cross_entropy(
-            hidden @ w["head.weight"].T + w["head.bias"], tiny.data[0].y[index]
-        )
-        gradient = torch.autograd.grad(loss, [w[n] for n in body])
-        slopes.append(torch.stack([g.square().sum() for g in gradient]).sum().sqrt())
-    assert base == pytest.approx(float(0.5 * way / torch.stack(slopes).mean()), rel=1e-4)
+        x, y = tiny.data[0].x[index], tiny.data[0].y[index]
+        gradient = slopes(lambda w, x=x, y=y: tiny_loss(w, x, y), done.trained.w.tensors)
+        base_slopes.append(torch.stack([gradient[n].square().sum() for n in body]).sum().sqrt())
+    assert base == pytest.approx(float(0.5 * way / torch.stack(base_slopes).mean()), rel=1e-4)
 
 
 def _stream(tiny: Tiny, client: int) -> torch.Generator:

@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from raffed.core.context import Forward
 from raffed.core.training.optimizers import make_optimizer
 from raffed.core.training.task import Solver
+from tests.core.training.test_sgd import ce
 from tests.tiny import clients, module, network, same_bits, sgd
 
 SHAPES = ((17, 31), (13,), (3, 2, 5, 5))
@@ -120,10 +120,6 @@ def test_stacked_clients_with_rates_and_steps_of_their_own_step_as_each_alone(
 
 DATA = clients()[3]
 BATCHES = [torch.tensor(b) for b in ([0, 1, 2, 3], [4, 5, 6], [7, 8, 9, 10], [0, 2, 4])]
-
-
-def ce(f: Forward, step: int) -> Tensor:
-    return F.cross_entropy(f.logits, f.y)
 
 
 @over_cases

@@ -140,10 +140,8 @@ def test_the_epochs_of_a_solver_are_those_of_its_mini_batches() -> None:
 
 
 def test_a_straggler_has_the_first_rates_of_its_whole_round() -> None:
-    method, local = (
-        build_method("fedavg"),
-        replace(PLAIN, lr=1.0, schedule="polynomial", schedule_by="local_step"),
-    )
+    method = build_method("fedavg")
+    local = replace(PLAIN, lr=1.0, schedule="polynomial", schedule_by="local_step")
     tiny = Tiny(method, local=local)
     late = Participant(0, None, tiny.data[0], completed_fraction=0.5)
     assert ClientClock.of(method, tiny.session, 0, late).rates(0, 1) == [1.0]
