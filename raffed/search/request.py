@@ -53,21 +53,21 @@ MethodSettings: TypeAlias = dict[str, Json]
 
 @dataclass(frozen=True)
 class Request:
-    """What a sweep is asked to do.
+    """What a sweep is asked to do."""
 
-    Attributes:
-        base: The configuration of the runs; its method and args are not used.
-        methods: The methods to tune.
-        args: Method → arguments that are fixed and not searched.
-        grid: Axis → values, in addition to the method's space. An axis is an argument, a dotted field of the
-            configuration such as local.lr or model.args.hidden, or seed; the last two are searched for every
-            method. A single text such as 1e-4..1:log is a range (raffed/config/search_axis.py).
-    """
-
-    base: RunConfig
-    methods: tuple[str, ...]
-    args: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
-    grid: Mapping[str, Sequence[Value]] = field(default_factory=dict)
+    base: Annotated[RunConfig, Doc("The configuration of the runs; its method and args are not used.")]
+    methods: Annotated[tuple[str, ...], Doc("The methods to tune.")]
+    args: Annotated[
+        Mapping[str, Mapping[str, Value]], Doc("Method → arguments that are fixed and not searched.")
+    ] = field(default_factory=dict)
+    grid: Annotated[
+        Mapping[str, Sequence[Value]],
+        Doc(
+            "Axis → values, in addition to the method's space. An axis is an argument, a dotted field of "
+            "the configuration such as local.lr or model.args.hidden, or seed; the last two are searched for "
+            "every method. A single text such as 1e-4..1:log is a range (raffed/config/search_axis.py)."
+        ),
+    ] = field(default_factory=dict)
     trials: Annotated[
         int | None,
         Range(1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,17 +14,72 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from raffed.analysis.loading import load_runs
-from raffed.analysis.reproduction.item_runs import Reproduction, run_folders
+from raffed.analysis.reproduction.item_runs import Reproduction, load_item, run_folders
 from raffed.analysis.runs.load import Runs
 
 from raffed.results.metric import Row
-from raffed.results.runfile import write_json
+from raffed.results.runfile import sealed, write_json
 from raffed.results.writer import MetricsWriter
-from tests.analysis.written_item import written_item
 
 WriteTable = Callable[..., tuple[Reproduction, Runs]]
 SERVER_BYTES = (2_000_000, 4_000_000)
+ONE, OTHER = "a1b2c3d4" * 8, "c3d4e5f6" * 8  # hashes of two partitions
 STARTED, VERSIONS = "2026-11-20T10:00:00+00:00", {"torch": "2.11.0", "ray": "2.54.0"}
+
+
+PLAIN: dict[str, Any] = {  # what an item.json says where a test is not about it
+    "schema": 1,
+    "paper": "own",
+    "name": "n",
+    "title": "t",
+    "measure": "accuracy_last",
+    "scale": "full",
+    "unit": "%",
+    "margin": 1.0,
+    "baseline": "FedAvg",
+    "note": "",
+    "averages": [],
+    "left_out": [],
+}
+
+
+def written_item(folder: Path, cells: Sequence[dict[str, Any]], **about: Any) -> Reproduction:
+    """Write a paper's table as `raffed reproduce` leaves it, and read it.
+
+    Args:
+        folder: It is made if it is not there.
+        cells: The cells of the table, with the names of their runs.
+        about: What is said of the table where it is not PLAIN.
+    """
+    folder.mkdir(exist_ok=True)
+    (folder / "item.json").write_text(json.dumps({**PLAIN, "cells": list(cells), **about}), encoding="utf-8")
+    return load_item(folder / "item.json")
+
+
+def change(folder: Path, where: str, value: object) -> None:
+    """Another value in a run.json, at `where` (a.b.c)."""
+    file = json.loads((folder / "run.json").read_text())
+    *way, last = where.split(".")
+    part = file
+    for name in way:
+        part = part.setdefault(name, {})
+    part[last] = value
+    (folder / "run.json").write_text(json.dumps(sealed(file)))
+
+
+def write_rows(
+    folder: Path,
+    rows: Sequence[Row],
+    config: Mapping[str, Any] | None = None,
+    split: str = "p10c2",
+    **about: Any,
+) -> None:
+    """Write a run of these rows. `about` is what its run.json says beside the configuration."""
+    asked = {"method": "fedavg", "data": {"dataset": "digits", "split": split}, "seed": 0, **(config or {})}
+    writer = MetricsWriter(folder, folder.name, asked["method"], "digits", split, asked["seed"])
+    writer.add(sorted(rows, key=lambda row: row.round))
+    writer.flush()
+    write_json(folder / "run.json", {"run_id": folder.name, "state": "finished", "config": asked, **about})
 
 
 def rows_of_round(

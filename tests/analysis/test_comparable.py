@@ -26,10 +26,7 @@ from raffed.reproductions.pages.pack_records import main as pack
 
 from raffed.config.run import RunConfig
 from raffed.data.preparation import TRANSFORMS
-from tests.analysis.changed_run import change
-from tests.analysis.conftest import WriteRun
-
-ONE, OTHER = "a1b2c3d4" * 8, "c3d4e5f6" * 8
+from tests.analysis.conftest import ONE, OTHER, WriteRun, change
 
 
 def pair(

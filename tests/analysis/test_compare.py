@@ -32,17 +32,15 @@ from raffed.analysis.report import write_report
 from raffed.analysis.runs.comparable import classes, notices
 from raffed.analysis.runs.groups import groups
 from scipy import stats
-from scipy import stats as reference
 
-from tests.analysis.changed_run import change
-from tests.analysis.conftest import WriteRun
+from tests.analysis.conftest import WriteRun, change
 
 
 def test_a_paired_difference_counts_common_seeds_only() -> None:
     """Differences 1, 2, 3 points: mean 2, s = 1, t = 2√3 with 2 degrees of freedom."""
     found = paired({0: 0.51, 1: 0.52, 2: 0.53, 7: 0.9}, {0: 0.5, 1: 0.5, 2: 0.5, 8: 0.1})
     assert (found.seeds, found.mean) == (3, pytest.approx(2.0))
-    assert found.p_t == pytest.approx(reference.ttest_rel([0.51, 0.52, 0.53], [0.5, 0.5, 0.5]).pvalue)
+    assert found.p_t == pytest.approx(stats.ttest_rel([0.51, 0.52, 0.53], [0.5, 0.5, 0.5]).pvalue)
     assert found.p_signs == 0.25  # +++ and --- of 8
     assert math.isnan(paired({0: 0.5}, {0: 0.4}).p_t)
 
@@ -147,7 +145,7 @@ def test_a_table_corrects_for_all_methods_that_are_compared_with_the_best(write_
     runs = write_run.load()
     table = comparison_table(runs, groups(runs))
     assert table.titles[2:5] == ["Difference to map, points", "p (paired t)", "p (Holm)"]
-    raw = [float(reference.ttest_rel(SCORES["map"], SCORES[name]).pvalue) for name in ("fedprox", "fedavg")]
+    raw = [float(stats.ttest_rel(SCORES["map"], SCORES[name]).pvalue) for name in ("fedprox", "fedavg")]
     assert raw[1] < raw[0]  # so the smaller one is doubled, and the other one stays
     assert [row[0] for row in table.rows] == ["fedprox", "fedavg"]
     assert [row[3] for row in table.rows] == [f"{p:.3f}" for p in raw]
@@ -160,7 +158,7 @@ def test_a_report_begins_with_who_is_above_the_baseline_and_what_its_seeds_canno
     """Two tests against FedAvg: Holm doubles the smaller p. A sign test of four seeds has 2/2⁴ at least."""
     written(write_run, 4)
     write_run("fednova", [0.5, 0.5], method="fednova")
-    p = {name: float(reference.ttest_rel(SCORES[name], SCORES["fedavg"]).pvalue) for name in SCORES}
+    p = {name: float(stats.ttest_rel(SCORES[name], SCORES["fedavg"]).pvalue) for name in SCORES}
     assert 2 * p["map"] < 0.05 < p["fedprox"] < 2 * p["fedprox"]
     [(task, lines)] = first_lines(write_run.load())
     assert task == "digits · p10c2"

@@ -18,11 +18,10 @@ from raffed.analysis.runs.load import Runs, read_runs
 from raffed.analysis.table import TextTable
 
 from raffed.results.metric import Row
-from raffed.results.runfile import write_json
-from raffed.results.writer import MetricsWriter
 from raffed.tables.catalogue import find_item
 from raffed.tables.item_file import write_item
 from raffed.tables.planner import planned_runs
+from tests.analysis.conftest import write_rows
 
 NO_RUN = "–"
 
@@ -36,14 +35,8 @@ def item(folder: Path, key: str, cells: Mapping[tuple[str, str], Sequence[Row]])
     for cell in found.about["cells"]:
         for seed, row in enumerate(cells.get((cell["row"], cell["column"]), ())):
             name = f"{cell['row']}-{cell['column'].replace(' ', '-')}-{seed}"
-            writer = MetricsWriter(folder / name, name, "m", "d", "s", seed)
-            writer.add([row])
-            writer.flush()
-            config = {"method": "m", "seed": seed, "federation": {"participation": 1.0}}
-            write_json(
-                folder / name / "run.json",
-                {"run_id": name, "state": "finished", "config": config, "clients": 1},
-            )
+            config = {"seed": seed, "federation": {"participation": 1.0}}
+            write_rows(folder / name, [row], config, clients=1)
             cell["runs"].append(str(folder / name))
     return found, read_runs([folder])
 

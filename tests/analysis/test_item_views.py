@@ -23,9 +23,7 @@ from raffed.analysis.table import TextTable
 
 from raffed.results.metric import Row
 from raffed.results.metrics import TERM_STRENGTH, TEST_ACCURACY
-from raffed.results.runfile import write_json
-from raffed.results.writer import MetricsWriter
-from tests.analysis.written_item import written_item
+from tests.analysis.conftest import write_rows, written_item
 
 Written = tuple[Reproduction, Runs]
 
@@ -36,17 +34,11 @@ def item(folder: Path, rows: Mapping[str, Sequence[Row]], measure: str, **about:
     """
     cells = []
     for name, found in rows.items():
-        writer = MetricsWriter(
-            folder / name, name, name.lower(), "digits", about.get("split", "equal:10:5"), 0
-        )
-        writer.add(sorted(found, key=lambda row: row.round))
-        writer.flush()
+        config = {"method": name.lower(), "federation": {"rounds": 3, "participation": 0.2}}
+        split = about.get("split", "equal:10:5")
+        write_rows(folder / name, found, config, split, clients=10, partition_sha256="ab")
         for part in (folder / name / "metrics").iterdir():  # of a whole run, so its name begins with round 1
             part.rename(part.with_name(f"part-000001-{part.stem.rpartition('-')[2]}.parquet"))
-        federation = {"rounds": 3, "participation": 0.2}
-        config = {"method": name.lower(), "data": {"dataset": "digits"}, "federation": federation}
-        run = {"run_id": name, "state": "finished", "config": config, "clients": 10, "partition_sha256": "ab"}
-        write_json(folder / name / "run.json", run)
         row, _, column = name.partition(" | ")
         cell = {"row": row, "column": column or "CIFAR10 (100,5)", "runs": [name]}
         cell["printed"] = {**about["printed"], "method": name} if "printed" in about else {}

@@ -25,11 +25,7 @@ from raffed.analysis.reproduction.verdict_marks import MARKS
 from raffed.analysis.reproduction.verdicts import paper_table
 from raffed.analysis.runs.load import Runs
 
-from tests.analysis.changed_run import change
-from tests.analysis.conftest import WriteRun, WriteTable
-from tests.analysis.written_item import written_item
-
-ONE, OTHER = "a1b2c3d4" * 8, "c3d4e5f6" * 8
+from tests.analysis.conftest import ONE, OTHER, WriteRun, WriteTable, change, written_item
 
 
 def cell(row: str, network: str, runs: Sequence[str] = (), **more: Any) -> dict[str, Any]:

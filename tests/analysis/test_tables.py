@@ -19,10 +19,7 @@ from raffed.analysis.runs.method_names import METHOD_NAMES
 
 from raffed.methods import METHODS, method_info
 from raffed.results.metrics import METRICS, TEST_ACCURACY
-from raffed.results.runfile import write_json
-from raffed.results.writer import MetricsWriter
-from tests.analysis.changed_run import change
-from tests.analysis.conftest import WriteRun
+from tests.analysis.conftest import WriteRun, change, write_rows
 
 
 def test_the_interval_of_three_values_is_4_303_standard_errors() -> None:
@@ -125,18 +122,14 @@ def test_metrics_of_one_name_and_two_directions_have_columns_of_their_own(tmp_pa
     That of the last round is NaN for c, and no earlier one stands for it.
     """
     metric = METRICS.admit(replace(TEST_ACCURACY, name="mine"))
-    config = {"method": "fedavg", "data": {"dataset": "digits", "split": "p10c2"}}
     for name, better, values in (
         ("a", "higher", [0.75]),
         ("b", "lower", [0.25]),
         ("c", "lower", [0.9, math.nan]),
     ):
-        writer = MetricsWriter(tmp_path / name, name, "fedavg", "digits", "p10c2", 0)
-        writer.add([metric.row(number, value, n=9) for number, value in enumerate(values, 1)])
-        writer.flush()
+        rows = [metric.row(number, value, n=9) for number, value in enumerate(values, 1)]
         described = [{"name": "mine", "better": better, "unit": "fraction"}]
-        about = {"run_id": name, "state": "finished", "config": config, "metrics": described}
-        write_json(tmp_path / name / "run.json", about)
+        write_rows(tmp_path / name, rows, metrics=described)
     found = own_measures(load_runs([tmp_path]))
     assert found["own:mine:global:higher:fraction"].dropna().to_dict() == {"a": 0.75}
     assert found["own:mine:global:lower:fraction"].dropna().to_dict() == {"b": 0.25}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,14 +27,12 @@ from raffed.analysis.runs.groups import groups
 from raffed.analysis.runs.load import Runs
 
 import raffed
-from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed import Federation, Local
 from raffed.results.by_samples import by_samples
 from raffed.results.metric import Row
-from raffed.results.runfile import sealed, write_json
 from raffed.results.writer import MetricsWriter, read_metrics
-from tests.analysis.changed_run import change
-from tests.analysis.conftest import WriteRun
-from tests.forging import sha256
+from tests.analysis.conftest import WriteRun, change, write_rows
+from tests.tiny import digits
 
 
 @pytest.mark.filterwarnings("error")
@@ -58,11 +55,9 @@ def test_head_and_tail_are_thirds_by_samples_and_equal_classes_have_none() -> No
 
 
 def test_a_run_that_knows_its_classes_shows_its_head_and_tail(tmp_path: Path, write_run: WriteRun) -> None:
-    write_run("a", [0.5], classes=3, clients=4)
-    file = tmp_path / "a" / "run.json"
-    about = json.loads(file.read_text())
     classes = {"samples": [90, 50, 10], "holders": [4, 2, 2]}
-    file.write_text(json.dumps(sealed({**about, "classes": classes})))
+    write_run("a", [0.5], classes=3, clients=4)
+    change(tmp_path / "a", "classes", classes)
     runs = write_run.load()
     table = class_table(runs, groups(runs))
     assert list(table.titles) == ["Method", "head %", "medium %", "tail %", "held %", "missing %"]
@@ -104,13 +99,8 @@ def test_a_client_s_gain_is_that_of_its_last_model_on_one_split(write_run: Write
 def test_a_curve_against_bytes_ends_where_all_of_them_were_sent(tmp_path: Path) -> None:
     """Three rounds of ten clients with 618 weights, sent whole, or down whole and up with 8 bits each."""
     for compression in ("", "quantize"):
-        config = RunConfig(
-            data=Data("digits", "p10c2", samples=200),
-            model=Model("mlp", {"hidden": [8]}),
-            local=Local(epochs=1),
-            federation=Federation(rounds=3, compression=compression),
-            runtime=Runtime(execution="serial"),
-        )
+        federation = Federation(3, compression=compression)
+        config = digits("p10c2", samples=200, local=Local(epochs=1), federation=federation)
         raffed.run(config, tmp_path / (compression or "whole"))
     runs = load_runs(tmp_path)
     [task] = tasks(runs)
@@ -124,13 +114,7 @@ def test_a_curve_against_bytes_ends_where_all_of_them_were_sent(tmp_path: Path) 
 
 def written(folder: Path, rows: Sequence[Row], split: str = "stages:3:2:2:if5", rounds: int = 4) -> Runs:
     """The run of these rows, loaded."""
-    writer = MetricsWriter(folder / "run", "run", "fedavg", "digits", split, 0)
-    writer.add(sorted(rows, key=lambda row: row.round))
-    writer.flush()
-    data = {"dataset": "digits", "split": split}
-    config = {"method": "fedavg", "data": data, "federation": {"rounds": rounds}}
-    about = {"run_id": "run", "state": "finished", "config": config, "clients": 3}
-    write_json(folder / "run" / "run.json", about)
+    write_rows(folder / "run", rows, {"federation": {"rounds": rounds}}, split, clients=3)
     return load_runs([folder])
 
 
@@ -251,17 +235,12 @@ def test_every_sample_counts_once_whoever_holds_it_and_other_rows_do_not_count(t
     ]
 
 
-def test_the_measures_of_a_run_have_the_last_and_the_best_round(write_run: WriteRun) -> None:
-    folder = write_run("run", [], planned=3, rounds_done=3)
-    writer = MetricsWriter(folder, "run", "fedavg", "digits", "iid:3", 0)
-    for metric in ("accuracy", "accuracy_between"):
-        writer.add([score(*key, metric=metric) for key in RIGHT])
+def test_the_measures_of_a_run_have_the_last_and_the_best_round(tmp_path: Path) -> None:
+    rows = [score(*key, metric=metric) for metric in ("accuracy", "accuracy_between") for key in RIGHT]
     for r in (1, 2, 3):
-        personal = Row(r, "personal", "local_test", "accuracy", r / 10, n=2)
-        writer.add([personal, Row(r, "global", "train", "accuracy", 1 - r / 10, n=2)])
-    writer.flush()
-    change(folder, "files", {f"metrics/{part.name}": sha256(part) for part in (folder / "metrics").iterdir()})
-    found = measures(write_run.load()).loc["run"]
+        rows.append(Row(r, "personal", "local_test", "accuracy", r / 10, n=2))
+        rows.append(Row(r, "global", "train", "accuracy", 1 - r / 10, n=2))
+    found = measures(written(tmp_path, rows, "iid:3", rounds=3)).loc["run"]
     assert (found["personal_weighted_last"], found["personal_weighted_best"]) == (0.7, 10 / 14)
     assert (found["between_weighted_last"], found["between_weighted_best"]) == (0.7, 10 / 14)
     assert (found["training_last"], found["training_best"]) == (pytest.approx(0.7), pytest.approx(0.9))

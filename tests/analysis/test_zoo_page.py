@@ -11,7 +11,7 @@ from raffed.analysis.runs.load import read_runs
 from raffed.reproductions.pages.zoo.page import item_page
 from raffed.reproductions.pages.zoo.rows import against, seen, trial_rounds
 
-from tests.analysis.written_item import written_item
+from tests.analysis.conftest import written_item
 
 BASE = {1: 0.50, 2: 0.52, 3: 0.48, 4: 0.51, 5: 0.49}
 ROWS = {  # of the last round, by seed
