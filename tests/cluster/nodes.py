@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
+import raffed
+from raffed.config.toml import parse_toml
 from tests.cluster.netem import Host
 
 ROOT = Path(__file__).parents[2]
@@ -53,6 +55,13 @@ participation = 0.67
 [runtime]
 clients_per_actor = {clients}
 """
+
+
+def serial_hashes(file: Path) -> dict[str, str]:
+    """Those of an experiment in one process, which nothing disturbs."""
+    tables = parse_toml(file.read_text(), file.name)
+    tables["runtime"] = {"execution": "serial"}
+    return dict(raffed.run(raffed.RunConfig.from_dict(tables)).hashes)
 
 
 class Cluster:

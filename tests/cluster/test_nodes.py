@@ -13,10 +13,8 @@ from pathlib import Path
 
 import pytest
 
-import raffed
-from raffed.config.toml import parse_toml
 from raffed.results.runfile import read_run
-from tests.cluster.nodes import EXPERIMENT, ROOT, Cluster
+from tests.cluster.nodes import EXPERIMENT, ROOT, Cluster, serial_hashes
 
 pytestmark = pytest.mark.slow
 RAFFED = [sys.executable, "-m", "raffed"]
@@ -47,13 +45,6 @@ def submit(cluster: Cluster, *words: object) -> subprocess.CompletedProcess[str]
 def experiment(folder: Path, method: str = "scamap", clients: int = 1, rounds: int = 3) -> Path:
     (folder / "exp.toml").write_text(EXPERIMENT.format(method=method, clients=clients, rounds=rounds))
     return folder / "exp.toml"
-
-
-def serial_hashes(file: Path) -> dict[str, str]:
-    """Those of the same run in one process."""
-    tables = parse_toml(file.read_text(), "exp.toml")
-    tables["runtime"] = {"execution": "serial"}
-    return dict(raffed.run(raffed.RunConfig.from_dict(tables)).hashes)
 
 
 def nodes_of(run: Path) -> Counter[str]:

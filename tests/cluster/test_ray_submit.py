@@ -27,23 +27,6 @@ NEEDED = (SSHD, "ssh-keygen", "rsync", "ip", "unshare")
 OUTSIDE, HEAD = "10.213.7.1", "10.213.7.2"
 
 
-def test_the_file_for_ssh_lets_ray_submit_find_the_environment_and_the_token() -> None:
-    steps = yaml.safe_load((LAUNCHER / "local.yaml").read_text())["setup_commands"]
-    login = next(step for step in steps if "RAFFED_LOGIN" in step)
-    assert "$HOME/raffed/bin:$PATH" in login
-    assert "RAY_AUTH_MODE=token" in login
-
-
-def test_the_login_line_is_written_once(tmp_path: Path) -> None:
-    steps = yaml.safe_load((LAUNCHER / "local.yaml").read_text())["setup_commands"]
-    login = next(step for step in steps if "RAFFED_LOGIN" in step)
-    for _ in range(2):
-        subprocess.run(
-            ["bash", "-c", login], env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]}, check=True
-        )
-    assert (tmp_path / ".profile").read_text().count("RAFFED_LOGIN") == 1
-
-
 @pytest.fixture
 def head(tmp_path: Path) -> Iterator[Path]:
     """The home folder of a head that can be reached by ssh at HEAD; skipped where none can be made."""
@@ -55,20 +38,19 @@ def head(tmp_path: Path) -> Iterator[Path]:
     for name in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / name], check=True)
     (home / ".profile").write_text(f"cd {home}\nexport PYTHONPATH={ROOT} OMP_NUM_THREADS=1\n")
-    if _ip("netns", "add", "raffed-head") or _ip(
-        "link", "add", "raffed-o", "type", "veth", "peer", "raffed-i"
-    ):
-        _ip("netns", "delete", "raffed-head")
+    if _ip("netns add raffed-head") or _ip("link add raffed-o type veth peer raffed-i"):
+        _ip("netns delete raffed-head")
         pytest.skip("network namespaces are not permitted here")
-    _ip("link", "set", "raffed-i", "netns", "raffed-head")
-    _ip("address", "add", f"{OUTSIDE}/24", "dev", "raffed-o")
-    _ip("link", "set", "raffed-o", "up")
+    inside = "-n raffed-head"
     for words in (
-        ("address", "add", f"{HEAD}/24", "dev", "raffed-i"),
-        ("link", "set", "raffed-i", "up"),
-        ("link", "set", "lo", "up"),
+        "link set raffed-i netns raffed-head",
+        f"address add {OUTSIDE}/24 dev raffed-o",
+        "link set raffed-o up",
+        f"{inside} address add {HEAD}/24 dev raffed-i",
+        f"{inside} link set raffed-i up",
+        f"{inside} link set lo up",
     ):
-        _ip("-n", "raffed-head", *words)
+        _ip(words)
     os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
     options = {
         "HostKey": tmp_path / "host",
@@ -79,34 +61,25 @@ def head(tmp_path: Path) -> Iterator[Path]:
         "SetEnv": f"HOME={home}",
         "UsePAM": "no",
     }
-    words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
-    spaces = [
-        "ip",
-        "netns",
-        "exec",
-        "raffed-head",
-        "unshare",
-        "--pid",
-        "--fork",
-        "--mount-proc",
-        "--kill-child",
-    ]
+    asked = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+    spaces = ["ip", "netns", "exec", "raffed-head"]
+    spaces += ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
     own_ray = ["sh", "-c", 'mkdir -p /tmp/ray && mount -t tmpfs none /tmp/ray && exec "$@"', "sh"]
-    command = [*spaces, *own_ray, SSHD, "-D", "-e", "-f", "/dev/null", *words]
+    command = [*spaces, *own_ray, SSHD, "-D", "-e", "-f", "/dev/null", *asked]
     sshd = subprocess.Popen(command, start_new_session=True)
     try:
         yield home
     finally:
         os.killpg(sshd.pid, signal.SIGKILL)  # the first process of the namespace, and with it all others
         sshd.wait()
-        _ip("link", "delete", "raffed-o")
-        _ip("netns", "delete", "raffed-head")
+        _ip("link delete raffed-o")
+        _ip("netns delete raffed-head")
         Path("/tmp/ray/cluster-raffed-test.state").unlink(missing_ok=True)
         Path("/tmp/ray/cluster-raffed-test.lock").unlink(missing_ok=True)
 
 
-def _ip(*words: str) -> int:
-    return subprocess.run(["ip", *words], capture_output=True, check=False).returncode
+def _ip(words: str) -> int:
+    return subprocess.run(["ip", *words.split()], capture_output=True, check=False).returncode
 
 
 @pytest.mark.slow
@@ -122,27 +95,18 @@ def test_ray_up_and_ray_submit_write_to_shared_storage_what_report_reads(head: P
         "RAY_USAGE_STATS_ENABLED": "0",
         "TERM": "xterm",
     }
-    ray = [sys.executable, "-m", "ray.scripts.scripts"]
+
+    def ray(command: str, *words: object) -> str:
+        line = [sys.executable, "-m", "ray.scripts.scripts", command, "--no-config-cache", *map(str, words)]
+        done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=400)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        return done.stdout
+
     _wait_for_ssh()
-    up = subprocess.run(
-        [*ray, "up", "--yes", "--no-config-cache", str(file)],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
-    assert up.returncode == 0, up.stdout[-3000:] + up.stderr[-3000:]
+    ray("up", "--yes", file)
     shared = tmp_path / "shared"
     words = ["--address", "auto", "--out", str(shared / "map"), "--rounds", "2"]
-    done = subprocess.run(
-        [*ray, "submit", "--no-config-cache", str(file), str(LAUNCHER / "job.py"), *words],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert "finished, accuracy" in done.stdout
+    assert "finished, accuracy" in ray("submit", file, LAUNCHER / "job.py", *words)
     report = raffed.report(shared, tmp_path / "report", progress=False)
     assert len(report.table) == 1
     assert (head / "job.py").exists()
