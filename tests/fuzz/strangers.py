@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import pickle
@@ -27,10 +26,6 @@ class Trap:
 
     def __reduce__(self) -> tuple[object, ...]:
         return Path.touch, (self.path,)
-
-
-def sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def endless_rows(path: Path) -> None:
@@ -58,20 +53,9 @@ def replaced(path: Path, name: str, raw: bytes) -> None:
             archive.writestr(one, stored)
 
 
-def pickled(trap: Path) -> bytes:
-    """An array of Python objects, whose pickle is a trap."""
-    stream = io.BytesIO()
-    np.save(stream, np.array([Trap(trap)], dtype=object), allow_pickle=True)
-    return stream.getvalue()
-
-
-def zeros(count: int) -> npt.NDArray[np.int64]:
-    return np.zeros(count, np.int64)
-
-
 def saved(array: npt.NDArray[np.generic]) -> bytes:
     stream = io.BytesIO()
-    np.save(stream, array)
+    np.save(stream, array, allow_pickle=True)
     return stream.getvalue()
 
 
@@ -90,13 +74,15 @@ def program(path: Path, trap: Path) -> None:
 
 
 PARTITIONS: dict[str, Spoil] = {
-    "a pickle": lambda path, trap: replaced(path, "train_indices", pickled(trap)),
+    "a pickle": lambda path, trap: replaced(
+        path, "train_indices", saved(np.array([Trap(trap)], dtype=object))
+    ),
     "a shape without data": with_rows(npy("<i8", f"({2**50},)")),
     "a shape of many terabytes and no row": with_rows(npy("<i8", f"({2**44}, 0, {2**18})")),
     "a header of 100 MB": with_rows(npy("<i8", "(1,)", bytes(8), pad=10**8)),
     "a header that is a program": program,
     "zeros that unpack to more than is read": lambda path, trap: replaced(
-        path, "train_indices", saved(zeros(2**28))
+        path, "train_indices", saved(np.zeros(2**28, np.int64))
     ),
 }
 

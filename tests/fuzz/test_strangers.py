@@ -24,12 +24,12 @@ from raffed.reproductions.pages.packed import files as packed
 import raffed
 from raffed.results.runfile import sealed
 from tests.cluster.nodes import ROOT
+from tests.forging import sha256
 from tests.fuzz.strangers import (
     PARTITIONS,
     WEIGHTS,
     Spoil,
     endless_rows,
-    sha256,
     torch_bomb,
     torch_file,
 )
