@@ -149,7 +149,7 @@ class Tab:
     def open(self, page: Path) -> Tab:
         """Open a file, and wait until it is loaded and drawn."""
         self.call("Page.navigate", url=page.resolve().as_uri())
-        while not self._took("Page.loadEventFired"):
+        while not self._mine("Page.loadEventFired"):
             self._browser.events.append(self._browser.receive())
         self.settle()
         return self
@@ -179,6 +179,11 @@ class Tab:
         if "exceptionDetails" in found:
             raise RuntimeError(f"{expression}: {found['exceptionDetails']}")
         return found["result"].get("value")
+
+    def texts(self, selector: str) -> list[str]:
+        """The texts of all elements of a CSS selector."""
+        every = f"[...document.querySelectorAll({json.dumps(selector)})]"
+        return list(self.js(f"{every}.map(one => one.textContent)"))
 
     def mouse(self, kind: str, x: float, y: float, clicks: int = 0) -> None:
         """Send an event of the mouse: "mousePressed", "mouseReleased" or "mouseMoved"."""
@@ -226,9 +231,6 @@ class Tab:
             for one in self._browser.events
             if one.get("sessionId") == self._session and one["method"] == method
         ]
-
-    def _took(self, method: str) -> bool:
-        return bool(self._mine(method))
 
     def requests(self) -> list[str]:
         """The addresses of everything that the page has asked for."""

@@ -37,11 +37,8 @@ def overlapping(boxes: list[list[Any]]) -> list[tuple[str, str]]:
 
 
 def column(page: Tab, number: int) -> list[str]:
-    cells = (
-        f"[...document.querySelector('{TABLE}').tBodies[0].rows].map(row => row.cells[{number}].textContent)"
-    )
-    found: list[str] = page.js(f"{cells}.map(text => text.trim())")
-    return found
+    rows = f"[...document.querySelector('{TABLE}').tBodies[0].rows]"
+    return [text.strip() for text in page.js(f"{rows}.map(row => row.cells[{number}].textContent)")]
 
 
 def end(page: Tab, label: str) -> tuple[float, float]:
@@ -59,14 +56,13 @@ def end(page: Tab, label: str) -> tuple[float, float]:
     return found[0], found[1]
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("runs", ["four", "unlike", "sixty"])
 def test_names_do_not_overlap_nothing_is_wider_than_the_screen_and_what_may_not_be_compared_is_marked(
-    runs: str, width: int, dark: bool, tab: OpenPage, request: pytest.FixtureRequest
+    runs: str, width: int, tab: OpenPage, request: pytest.FixtureRequest
 ) -> None:
     """The column that says so is the last one, which most screens scroll out of sight."""
-    page = tab(request.getfixturevalue(runs), width, dark)
+    page = tab(request.getfixturevalue(runs), width)
     charts = page.js(BOXES)
     assert len(charts) == 3, "two panels and the plane of the two accuracies"
     for texts in charts:
@@ -74,8 +70,7 @@ def test_names_do_not_overlap_nothing_is_wider_than_the_screen_and_what_may_not_
         assert overlapping(texts) == []
         assert all(left >= -1 and right <= width + 1 for _, left, _, right, _ in texts)
     assert page.js("document.documentElement.scrollWidth") <= width
-    names, drawn = column(page, 0), ".chart .name text"
-    shown = page.js(f"[...document.querySelectorAll('{drawn}')].map(one => one.textContent)")
+    names, shown = column(page, 0), page.texts(".chart .name text")
     assert [text for text in shown if "…" in text and not text.endswith(("…", "… ≠"))] == []
     if runs != "four":
         assert sum(name.endswith(" ≠") for name in names) == len(names) / 2
@@ -108,8 +103,7 @@ def test_the_pointer_shows_a_value_and_sets_its_line_off(four: Path, tab: OpenPa
     page = tab(four)
     page.mouse("mouseMoved", *end(page, "FedAvg"))
     page.settle()
-    said = page.js("[...document.querySelector('.tip:not([hidden])').children].map(one => one.textContent)")
-    assert said == ["FedAvg", "Round 10", "85.52 %"], "0.9 (1 - exp(-3))"
+    assert page.texts(".tip:not([hidden]) > *") == ["FedAvg", "Round 10", "85.52 %"], "0.9 (1 - exp(-3))"
     opacities = "[...document.querySelectorAll('.chart svg, .chart > svg')[0].querySelectorAll('.series')]"
     shown = page.js(
         f"{opacities}.map(one => [one.classList.contains('active'), getComputedStyle(one).opacity])"
@@ -128,10 +122,8 @@ def test_the_best_four_of_each_chart_are_shown_and_the_page_says_so(tmp_path: Pa
         name = "fedavg" if number == 5 else f"method{number}"
         write(f"r{number}", [0.5, 0.9 - 0.01 * number], personal=[0.5, 0.6 + 0.01 * number], method=name)
     page = tab(write_report([tmp_path / "runs"], tmp_path / "out"))
-    shown = page.js(
-        "[...document.querySelectorAll('.figures .legend')][0].querySelectorAll('[aria-pressed=true]').length"
-    )
-    assert shown == 4 + 4 + 1
+    first = "document.querySelector('.figures .legend')"
+    assert page.js(f"{first}.querySelectorAll('[aria-pressed=true]').length") == 4 + 4 + 1
     assert "The best 4 of each chart and FedAvg are shown" in page.js("document.body.textContent")
 
 
@@ -202,15 +194,13 @@ def test_a_drag_zooms_and_a_double_click_shows_all_again(four: Path, tab: OpenPa
 def test_the_keyboard_walks_along_a_line_to_the_next_one_and_zooms(four: Path, tab: OpenPage) -> None:
     page = tab(four)
     page.js(f"document.querySelector('{CHART}').focus()")
-    told = (
-        "[...document.querySelector('.tip:not([hidden])').children].slice(0, 2).map(one => one.textContent)"
-    )
-    page.key("ArrowLeft")
-    assert page.js(told) == ["FedAvg", "Round 10"], "it begins at the highest last value"
-    page.key("ArrowLeft")
-    assert page.js(told) == ["FedAvg", "Round 9"]
-    page.key("ArrowDown")
-    assert page.js(told) == ["FedProx", "Round 9"]
+    for key, told in (  # it begins at the highest last value
+        ("ArrowLeft", ["FedAvg", "Round 10"]),
+        ("ArrowLeft", ["FedAvg", "Round 9"]),
+        ("ArrowDown", ["FedProx", "Round 9"]),
+    ):
+        page.key(key)
+        assert page.texts(".tip:not([hidden]) > *")[:2] == told
     page.key("+")
     assert page.js("document.querySelector('.whole').hidden") is False
     page.key("0")
