@@ -224,7 +224,6 @@ def test_killed_command_goes_on_to_the_same_bits(checkout: Path, tmp_path: Path)
     with subprocess.Popen(
         [sys.executable, "-m", "raffed", "run", *words], stdout=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
         next(line for line in process.stdout if json.loads(line)["event"] == "round")
         process.send_signal(signal.SIGKILL)
     whole = run(config(checkout), tmp_path / "whole")

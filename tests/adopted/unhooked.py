@@ -25,8 +25,6 @@ cut = sys.argv.index("--")
 driver_file, root, main, servers, seed = sys.argv[1:cut]
 flags = sys.argv[cut + 1 :]
 spec = importlib.util.spec_from_file_location("driver", driver_file)
-assert spec is not None
-assert spec.loader is not None
 driver = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(driver)
 begun: list[str] = []

@@ -19,7 +19,7 @@ from raffed.core.kernels.convolution import CompiledConv2d
 from raffed.core.training.network import Network
 from raffed.methods import METHODS
 from raffed.models.net import Net
-from tests.tiny import CLASSES, PLAIN, WIDTH, Tiny, clients, leaves, short
+from tests.tiny import CLASSES, EVERYBODY, PLAIN, WIDTH, Tiny, clients, leaves, short
 
 pytestmark = pytest.mark.skipif(not convolution.built, reason="raffed was installed without a C compiler")
 # A companion, a solver of its own, two teachers
@@ -27,7 +27,6 @@ FAST = {"fedavg", "apfl", "pfedme", "moon"}
 # Adam divides a gradient by its own size. Clients agree after so few steps, so what the server distils is
 # little more than rounding, which would move weights by the server's rate
 SMALL_RATE = {"feddf": {"server_lr": 1e-6}, "fedic": {"server_lr": 1e-6}}
-EVERYBODY = (0, 1, 2, 3)
 
 
 def convolving(own: bool) -> Network:

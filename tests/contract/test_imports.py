@@ -86,10 +86,15 @@ HOMES = raffed._HOMES  # public name of raffed → its module
 
 
 @lru_cache
+def tree(name: str) -> ast.Module:
+    return ast.parse(FILES[name].read_text(encoding="utf-8"))
+
+
+@lru_cache
 def imported(name: str) -> frozenset[str]:
     """Dotted names of the modules that a file imports, anywhere in it."""
     path, found = FILES[name], set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(name)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -104,7 +109,7 @@ def ours(name: str) -> set[str]:
     """The modules of raffed that a file imports, also those behind the public names of raffed."""
     behind = {
         HOMES[alias.name]
-        for node in ast.walk(ast.parse(FILES[name].read_text(encoding="utf-8")))
+        for node in ast.walk(tree(name))
         if isinstance(node, ast.ImportFrom) and base_of(name, FILES[name], node) == "raffed"
         for alias in node.names
         if alias.name in HOMES
@@ -167,12 +172,8 @@ def test_only_what_stands_checkout_raffed_imports_by_its_place() -> None:
     """A wheel takes analysis/ and tune_spaces/ in as raffed.analysis and raffed.tune_spaces; raffed's own
     files use full names.
     """
-    for name, path in FILES.items():
-        relative = [
-            n
-            for n in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-            if isinstance(n, ast.ImportFrom) and n.level
-        ]
+    for name in FILES:
+        relative = [n for n in ast.walk(tree(name)) if isinstance(n, ast.ImportFrom) and n.level]
         assert not relative or name.split(".")[1] in BESIDE, f"{name}: relative import"
 
 
@@ -190,24 +191,21 @@ def test_nothing_seeds_a_global_generator_or_reads_it() -> None:
     assert users <= {"raffed.core.seeds", "raffed.adopted.driver"}
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        "raffed",
-        "raffed.methods",
-        "raffed.models",
-        "raffed.config.run",
-        "raffed.errors",
-        "raffed.runs.run",  # so that Ray starts while torch is imported
-        "raffed.reproductions.studies",
-        "raffed.tune_spaces",
-    ],
-)
-def test_listing_names_loads_neither_torch_nor_ray(module: str) -> None:
-    heavy = "{'torch', 'ray', 'torchvision', 'pandas'}"
-    code = f"import sys, {module}; found = {heavy} & set(sys.modules); sys.exit(str(found) if found else 0)"
+# The last one so that Ray starts while torch is imported
+LIGHT = """raffed raffed.methods raffed.models raffed.config.run raffed.errors raffed.tune_spaces
+    raffed.reproductions.studies raffed.runs.run"""
+LIST_NAMES = """
+import importlib, sys
+for name in sys.argv[1].split():
+    importlib.import_module(name)
+    if found := {'torch', 'ray', 'torchvision', 'pandas'} & set(sys.modules):
+        sys.exit(f"{name} loads {found}")
+"""
+
+
+def test_listing_names_loads_neither_torch_nor_ray() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", LIST_NAMES, LIGHT], cwd=ROOT, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
 
@@ -236,8 +234,8 @@ def test_a_run_does_not_import_torch_s_compiler(cohort: int, model: str, tmp_pat
 def test_no_two_public_classes_share_a_name() -> None:
     """One word, one thing."""
     homes: dict[str, list[str]] = defaultdict(list)
-    for name, path in FILES.items():
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for name in FILES:
+        for node in tree(name).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes[node.name].append(name)
     assert {name: files for name, files in homes.items() if len(files) > 1} == {}

@@ -22,12 +22,7 @@ from raffed.testing.federation import with_last_layers
 from tests.tiny import Tiny, experienced, module
 
 # With stop-gradients (MMD's bandwidth is one) there are no finite differences
-STOPPED = (
-    "apfl",
-    "fedloge",
-    "fedmmd",
-    "fedrod",
-)
+STOPPED = ("apfl", "fedloge", "fedmmd", "fedrod")
 STILL: dict[str, dict[str, Any]] = {
     "noisygrad": {"size": 0.0}
 }  # nothing can be drawn inside vmap; test_noisygrad has its noise
@@ -116,11 +111,9 @@ def entry_state(tiny: Tiny, client: int) -> State:
 
 def entry(tiny: Tiny, client: int, slot: str) -> Context:
     """The context with which the next round begins: memory found, message heard, model downloaded."""
-    client_state, sent, start = (
-        tiny.client_states.get(client),
-        tiny.server.broadcast(),
-        entry_state(tiny, client),
-    )
+    client_state = tiny.client_states.get(client)
+    sent = tiny.server.broadcast()
+    start = entry_state(tiny, client)
     mine = client_state.slots.get(slot) if client_state else None
     return tiny.context(
         client, slot, mine=mine, server=sent.slots.get(slot), start=start, state=start, private=None

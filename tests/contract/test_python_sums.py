@@ -15,18 +15,13 @@ from typing import Any
 import pytest
 
 import raffed
-from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed import Local, RunConfig
 from raffed.core.aggregation.exact_sums import plain_sum
 from tests.params import one_in
+from tests.tiny import digits
 
 NUMBERS = [0.1] * 10 + [1e16, 1.0, -1e16]
-BASE = RunConfig(
-    data=Data("digits", "dirichlet:7:0.3", local_test=0.2, samples=300),
-    model=Model("mlp", {"hidden": [10]}),
-    local=Local(lr=0.05, batch_size=16, epochs=1),
-    federation=Federation(rounds=2),
-    runtime=Runtime(execution="serial"),
-)
+BASE = digits("dirichlet:7:0.3", 10, local_test=0.2, samples=300, local=Local(0.05, batch_size=16, epochs=1))
 RUNS: dict[str, dict[str, Any]] = {
     "fedavg": {"federation": {"survey": 1, "measures": "spectrum"}, "data": {"validation": 0.2}},
     "rates by step": {"method": "scaffold", "local": {"schedule": "cosine", "schedule_by": "step"}},

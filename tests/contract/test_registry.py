@@ -17,27 +17,22 @@ from raffed.reproductions.pages.packed.files import read_file
 from raffed import Data, RunConfig
 from raffed.data.splits import parse_split
 from raffed.methods import build_method
-from raffed.tables.items import MEASURES, SCALES, Item, smoke, stages_of
+from raffed.tables.items import MEASURES, SCALES, smoke, stages_of
 from tests.papers import items
 from tests.params import one_in
 
 ROOT = Path(__file__).parents[2]
+EVERY = {**items(), **{item.key: item for item in ITEMS}}
 # Bars and curves without numbers, but for two
-NOT_PRINTED = {
-    "gldp/fig3": 72 - 2,
-    "gldp/fig4": 96,
-    "mpfedcon/fig6": 0,
-}
+NOT_PRINTED = {"gldp/fig3": 72 - 2, "gldp/fig4": 96, "mpfedcon/fig6": 0}
 
 
-def test_every_cell_that_names_a_printed_number_names_exactly_one() -> None:
-    for key, item in items().items():
-        absent = [
-            cell
-            for cell in item.cells
-            if cell.printed and math.isnan(printed_value(item.paper, cell.printed))
-        ]
-        assert len(absent) == NOT_PRINTED.get(key, 0), key
+def test_every_place_that_a_cell_or_a_witness_names_is_one_printed_number() -> None:
+    for key, item in EVERY.items():
+        places = [place for cell in item.cells for place in (cell.printed, *cell.witnesses) if place]
+        absent = [place for place in places if math.isnan(printed_value(item.paper, place))]
+        assert len(absent) == NOT_PRINTED.get(key, 0), (key, absent)
+        assert all(cell.printed or not cell.witnesses for cell in item.cells), key
         for average in (one for one in item.averages if one.printed):
             for row in dict.fromkeys(cell.row for cell in item.cells):
                 assert 0 < printed_value(item.paper, {**average.printed, "method": row}) < 100, key
@@ -48,13 +43,20 @@ def test_every_cell_makes_a_run(scale: str) -> None:
     """Cells share runs, and each run is made once."""
     made = {
         repr(config): config
-        for item in items().values()
+        for item in EVERY.values()
         for cell in item.cells
         if (config := item.at(cell, scale))
     }
     for config in made.values():
         build_method(config.method, config.args)
+        parse_split(config.data.split)
         assert RunConfig.from_dict(config.as_dict()).identity() == config.identity()
+
+
+def test_the_checker_s_tables_lack_nothing_at_any_scale() -> None:
+    for item in ITEMS:
+        assert {item.measure, *(cell.measure or item.measure for cell in item.cells)} <= MEASURES.keys()
+        assert all(item.at(cell, scale) for cell in item.cells for scale in SCALES), item.key
 
 
 def test_a_smoke_run_is_small_whatever_the_cell() -> None:
@@ -70,32 +72,6 @@ def test_a_smoke_run_is_small_whatever_the_cell() -> None:
     assert smoke(outer).data.split == "stages:5:4:3:if5:outer"
     texts = {"p100c10": "p10c5", "incomplete:100": "incomplete:10", "iid:10": "iid:10", "natural": "iid:10"}
     assert {text: smoke(replace(RunConfig(), data=Data(split=text))).data.split for text in texts} == texts
-
-
-# The checker's tables: where numbers are printed, what is absent and why, and how their runs are made.
-
-EACH = pytest.mark.parametrize("item", ITEMS, ids=[item.name for item in ITEMS])
-
-
-@EACH
-def test_every_place_and_every_witness_is_one_printed_number(item: Item) -> None:
-    for one in item.cells:
-        places = [one.printed, *one.witnesses]
-        for place in (place for place in places if place):
-            assert not math.isnan(printed_value("checker", place)), (one.place, place)
-        assert one.printed or not one.witnesses
-
-
-@EACH
-def test_every_cell_is_a_run_that_can_be_built_at_every_scale(item: Item) -> None:
-    assert {item.measure, *(one.measure or item.measure for one in item.cells)} <= MEASURES.keys()
-    found = [item.at(one, scale) for one in item.cells for scale in SCALES]
-    runs = [run for run in found if run is not None]
-    assert len(runs) == len(found)
-    for method, args in {repr((run.method, run.args)): (run.method, run.args) for run in runs}.values():
-        build_method(method, args)
-    for split in {run.data.split for run in runs}:
-        parse_split(split)
 
 
 def test_the_focal_loss_is_the_weighted_cross_entropy_at_gamma_0_and_weighs_less_what_is_sure() -> None:

@@ -50,7 +50,6 @@ the partition, so the items repeat their seeds on that same partition.
 
 def overview(item: Item) -> str:
     """Return a row of the overview."""
-    assert item.published is not None
     target = sum(bool(one.target and one.printed) for one in item.cells)
     cells = f"{len(item.cells)} ({target} with a target)"
     about = item.published
@@ -65,7 +64,6 @@ def anchor(item: Item) -> str:
 def section(item: Item) -> str:
     """Return the part of the page on one table."""
     about = item.published
-    assert about is not None
     rows = dict.fromkeys(one.row for one in item.cells)
     columns = dict.fromkeys(one.column for one in item.cells)
     lines = [

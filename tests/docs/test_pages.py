@@ -19,7 +19,7 @@ from raffed.config.training import SCHEDULES, Local, schedule_arguments
 from raffed.config.validation import declarations
 from raffed.core.server import ServerRule
 from raffed.methods import METHODS, build_method
-from tests.docs import checker, methods, reference, speed_chart, training
+from tests.docs import admission, checker, methods, reference, speed_chart, training
 from tests.tiny import over_methods
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,6 +40,11 @@ def text(page: str) -> str:
 @pytest.mark.parametrize("page", MADE)
 def test_a_page_is_the_one_that_the_code_makes(page: str) -> None:
     assert MADE[page]() == text(page)
+
+
+def test_the_page_says_which_method_admits_what() -> None:
+    """`python -m tests.docs.admission` prints the table of docs/federation.md."""
+    assert admission.table() in text("federation.md")
 
 
 MEASURED = {"zoo.md", "checker_results.md", "cost.md", "torchvision-models.md"}  # made from records

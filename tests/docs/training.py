@@ -12,21 +12,13 @@ from raffed.methods import METHODS, build_method
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "training.md"
 PLACES = re.compile(r"(<!-- (optimisers|methods): [^\n]*-->\n)(.*?)(<!-- /\2 -->)", re.DOTALL)
-COLUMNS: dict[str, Local] = {  # what is asked for → a run that asks for it
-    "rate, schedule": Local(schedule="cosine"),
-    "by step": Local(schedule="cosine", schedule_by="step"),
-    "momentum, weight decay": Local(),
-    "optimiser": Local(optimizer="adamw"),
-    "kept": Local(optimizer="adamw", keep_optimizer=True),
-    "smoothing": Local(label_smoothing=0.1),
-}
-ASKED: dict[str, set[str]] = {
-    "rate, schedule": {"schedule"},
-    "by step": {"schedule_by", "schedule"},
-    "momentum, weight decay": {"momentum", "weight_decay"},
-    "optimiser": {"optimizer"},
-    "kept": {"keep_optimizer"},
-    "smoothing": {"label_smoothing"},
+COLUMNS: dict[str, tuple[Local, set[str]]] = {  # what is asked for → a run that asks for it, and its settings
+    "rate, schedule": (Local(schedule="cosine"), {"schedule"}),
+    "by step": (Local(schedule="cosine", schedule_by="step"), {"schedule_by", "schedule"}),
+    "momentum, weight decay": (Local(), {"momentum", "weight_decay"}),
+    "optimiser": (Local(optimizer="adamw"), {"optimizer"}),
+    "kept": (Local(optimizer="adamw", keep_optimizer=True), {"keep_optimizer"}),
+    "smoothing": (Local(label_smoothing=0.1), {"label_smoothing"}),
 }
 
 
@@ -45,8 +37,8 @@ def methods() -> str:
     others = []
     for name in METHODS:
         cells, used = [], {}
-        for column, local in COLUMNS.items():
-            found = [one for one in overrides(build_method(name), local) if one.name in ASKED[column]]
+        for local, asked in COLUMNS.values():
+            found = [one for one in overrides(build_method(name), local) if one.name in asked]
             used |= {one.name: one.used for one in found}
             cells.append("–" if found else "✓")
         if not used:

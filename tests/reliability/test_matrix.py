@@ -142,7 +142,6 @@ def killed_after(number: int, command: list[str]) -> int:
     """
     told = [*RAFFED, *command, "--execution", "serial", "--json"]
     with subprocess.Popen(told, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         for line in process.stdout:
             if json.loads(line).get("round", 0) >= number:
                 process.kill()

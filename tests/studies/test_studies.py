@@ -9,6 +9,7 @@ import json
 import math
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -52,9 +53,12 @@ def made(folder: Path, name: str, seed: int = 0, again: int = 0) -> Path:
     return path
 
 
-def digests(path: Path) -> dict[str, str]:
-    found: dict[str, str] = json.loads((path / "study.json").read_text())["rows_sha256"]
-    return found
+def about(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "study.json").read_text())
+
+
+def digests(folder: Path) -> object:
+    return about(folder)["rows_sha256"]
 
 
 @pytest.mark.parametrize("name", one_in(3, NAMES))
@@ -102,13 +106,8 @@ def test_the_data_that_a_study_states_are_those_that_it_reads() -> None:
     assert checked >= 18
 
 
-def work(folder: Path, study: str = "averaged_classifiers", seed: int = 0) -> Work:
-    return Work(study, "smoke", seed, folder)
-
-
-def about(folder: Path) -> dict[str, object]:
-    found: dict[str, object] = json.loads((folder / "study.json").read_text())
-    return found
+def work(folder: Path) -> Work:
+    return Work("averaged_classifiers", "smoke", 0, folder)
 
 
 def test_a_study_reads_back_as_it_was_written(tmp_path: Path) -> None:
