@@ -18,7 +18,7 @@ from raffed.reproductions.studies import STUDIES
 from torch import Tensor
 
 import raffed
-from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed import Federation, Local, RunConfig
 from raffed.core.aggregation.exact_sums import PointSum
 from raffed.core.context import ClientData
 from raffed.core.messages import ClientState
@@ -35,14 +35,14 @@ from raffed.tables.studies import Work, execute_study
 from raffed.testing.federation import with_last_layers
 from tests.devices.elsewhere import Elsewhere, MixedError
 from tests.params import one_in
-from tests.tiny import NOISY, OF_EACH_KIND, SHORT, Tiny, clients, leaves, module, same_bits, short
+from tests.tiny import NOISY, OF_EACH_KIND, SHORT, Tiny, clients, digits, leaves, module, same_bits, short
 
-BASE = RunConfig(
-    data=Data(dataset="digits", split="dirichlet:6:0.3", local_test=0.2, samples=300),
-    model=Model("mlp", {"hidden": [10]}),
-    local=Local(lr=0.05, momentum=0.9, batch_size=128, epochs=1),
-    federation=Federation(rounds=2, participation=0.5),
-    runtime=Runtime(execution="serial"),
+BASE = digits(
+    hidden=10,
+    local_test=0.2,
+    samples=300,
+    local=Local(0.05, 0.9, batch_size=128, epochs=1),
+    federation=Federation(2, 0.5),
 )
 VARIANTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "survey, validation, spectrum": (
