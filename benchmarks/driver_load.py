@@ -7,7 +7,7 @@ pickled as Ray pickles them). Actors and nodes are simulated in this process: an
 the code that driver and nodes execute, and nodes are taken to work at the same time. Of many equal uploads
 32 are timed, and the rest is that time's multiple. "at the driver" means that every actor's upload goes
 there. "by node" means that those of another node are added there first
-(raffed/runtime/ray/node_sums.py). The driver's own node is one of the nodes.
+(raffed/runtime/ray/client_actor.py). The driver's own node is one of the nodes.
 
 Columns: CPU seconds in which a round's uploads become one sum; bytes into and out of the driver's node in a
 round (one broadcast goes to each other node); seconds these bytes take at 10 Gbit/s, computed; and what the

@@ -19,11 +19,10 @@ from raffed.runs.checkpoint import CLIENT_STATES
 from raffed.runs.events import RoundEvent
 from raffed.runs.federation import RoundLoop
 from raffed.runs.folder import RunFolder
-from raffed.runtime.api import Asked, RoundOrder, ServerWork
+from raffed.runtime.api import Asked, Report, RoundOrder, ServerWork
 from raffed.runtime.placement import Resources, make_plan
-from raffed.runtime.reports import Report
-from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import Setup
+from raffed.runtime.worker import SerialBackend
 
 ACTORS = 2
 T = TypeVar("T")

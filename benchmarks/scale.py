@@ -88,7 +88,7 @@ def one_line(clients: int, drawn: int, model: Model, cohort: int, rounds: int) -
     """Median seconds of a round after two, and this process's peak memory."""
     from raffed.runs.federation import RoundLoop as Run
     from raffed.runs.folder import RunFolder
-    from raffed.runtime.serial import SerialBackend
+    from raffed.runtime.worker import SerialBackend
 
     setup = synthetic(clients, drawn, model, cohort)
     with tempfile.TemporaryDirectory() as folder:

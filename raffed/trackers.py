@@ -237,9 +237,8 @@ class WeightsAndBiases:
 
     def __init__(self, project: str, folder: Path) -> None:
         needs("wandb", "Weights & Biases")
-        os.environ.setdefault(
-            "WANDB_FINISH_TIMEOUT", str(PATIENCE)
-        )  # by default it waits for its server at exit without a limit
+        # By default it waits for its server at exit without a limit
+        os.environ.setdefault("WANDB_FINISH_TIMEOUT", str(PATIENCE))
         import wandb
 
         if wandb.setup().settings.mode not in ("offline", "dryrun", "disabled") and not wandb.login(
@@ -252,9 +251,8 @@ class WeightsAndBiases:
     def __call__(self, event: RoundEvent) -> None:
         if self._run is None:
             self._run = self._begun()
-        self._run.log(
-            numbers(event), step=event.round, commit=True
-        )  # shows this round now and not with the next one
+        # Shows this round now and not with the next one
+        self._run.log(numbers(event), step=event.round, commit=True)
 
     def close(self) -> None:
         if self._run is not None:

@@ -38,7 +38,7 @@ IMPORTED = (
     "raffed.runs.verify",
     "raffed.methods.fedavg",
     "raffed.models.mlp",
-    "raffed.runtime.serial",
+    "raffed.runtime.worker",
 )
 
 

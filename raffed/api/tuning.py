@@ -183,7 +183,7 @@ def searched(
     A search that is interrupted or fails stays in its folder as stopped. `accept` says whether trials that
     were begun with other source of one's own code may go on.
     """
-    from raffed.runs.folder_place import A_SWEEP, written
+    from raffed.results.lock import A_SWEEP, written
     from raffed.runtime.ray.session import RaySession
     from raffed.runtime.setup import check_new, prepare_run
     from raffed.search.folder import SweepFolder, check_place

@@ -156,9 +156,7 @@ def shared_code(run: Path, records: list[CodeRecord]) -> tuple[list[CodeRecord],
         place = f"{CODE}/{_digest(one['files'])}"
         for name in one["files"]:
             members[f"{place}/{name}"] = within(root, name).read_bytes()
-        inside = _below(one).as_posix()
-        package = one["package"]
-        found.append({**one, "root": place, "file": f"{place}/{inside}", "package": package})
+        found.append({**one, "root": place, "file": f"{place}/{_below(one).as_posix()}"})
     return found, members
 
 
@@ -174,7 +172,9 @@ def _below(record: CodeRecord) -> Path:
 
 def _recorded_root(run: Path, record: CodeRecord) -> Path:
     """Return the folder in which all files have the hashes of the run."""
-    for root in _roots(run, record):
+    here = located(record["reference"].rpartition(":")[0])
+    # An absolute path of the record stays as it is
+    for root in (run / record["root"], *([] if here is None else [Path(here.root)])):
         if all(_sha256(within(root, name)) == digest for name, digest in record["files"].items()):
             return root
     first = next(iter(record["files"]), record["file"])
@@ -182,13 +182,6 @@ def _recorded_root(run: Path, record: CodeRecord) -> Path:
         f"{run}: {first} of {record['reference']} is not there as it was when the run was begun; put the "
         f"earlier version back, or run again"
     )
-
-
-def _roots(run: Path, record: CodeRecord) -> Iterator[Path]:
-    yield run / record["root"]  # an absolute path stays as it is
-    here = located(record["reference"].rpartition(":")[0])
-    if here is not None:
-        yield Path(here.root)
 
 
 def _sha256(path: Path) -> str:

@@ -11,19 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from raffed.bundles.archive import (
-    BUNDLE_FILE,
-    LOCK_FILE,
-    README_FILE,
-    REPORT_FILE,
-    RESULTS,
-    shared_code,
-    shared_record,
-    shared_run,
-    trace_member,
-    write_archive,
-    write_members,
-)
+from raffed.bundles import archive
 from raffed.config.validation import Json, table_of
 from raffed.errors import RunFolderError, UsageError, check_new_file, writing
 from raffed.own.gate import is_below, within
@@ -235,20 +223,20 @@ def bundle(place: Path, out: Path, license: str, write_report: Callable[[Path, P
         members |= files
         records.append(run)
     if contents.record:
-        about = shared_record(contents.about)
+        about = archive.shared_record(contents.about)
         about = sealed(about) if contents.record.endswith(SWEEP_FILE) else about
-        members[f"{RESULTS}/{contents.record}"] = json_text(about).encode()
+        members[f"{archive.RESULTS}/{contents.record}"] = json_text(about).encode()
     if contents.kind != "run":
         with scratch_folder() as top:
-            write_members(top, members)
-            page = write_report(top / RESULTS, top / "report").read_text(encoding="utf-8")
-            members[REPORT_FILE] = page.replace(f"{top}/", "").encode()
+            archive.write_members(top, members)
+            page = write_report(top / archive.RESULTS, top / "report").read_text(encoding="utf-8")
+            members[archive.REPORT_FILE] = page.replace(f"{top}/", "").encode()
     members |= _described(contents, records, members, f"Licence: {license}." if license else UNSTATED)
     for name in members:
         if not is_below(name):
             raise UsageError(f"{name!r} is a name that systems read differently; rename it and run again")
     with writing(out):
-        write_archive(out, members)
+        archive.write_archive(out, members)
     data = out.read_bytes()
     digest = hashlib.sha256(data).hexdigest()
     return Bundled(out, contents.kind, contents.runs, len(members), len(data), digest, contents.notes)
@@ -257,18 +245,18 @@ def bundle(place: Path, out: Path, license: str, write_report: Callable[[Path, P
 def _run_members(folder: Path, name: str) -> tuple[dict[str, bytes], RunContents]:
     """Return the files of one run for the bundle, after checking that they are what the run wrote."""
     about = _checked_run(folder)
-    place = RESULTS if name == "." else f"{RESULTS}/{name}"
+    place = archive.RESULTS if name == "." else f"{archive.RESULTS}/{name}"
     members = {f"{place}/{METRICS_FOLDER}/{part.name}": part.read_bytes() for part in parts_of(folder)}
     if (folder / PARTITION).exists():
         members[f"{place}/{PARTITION}"] = (folder / PARTITION).read_bytes()
-    code, files = shared_code(folder, about.get("code", []))
-    shared = shared_run(about)
+    code, files = archive.shared_code(folder, about.get("code", []))
+    shared = archive.shared_run(about)
     below = {path.removeprefix(f"{place}/") for path in members}
     shared["files"] = {path: digest for path, digest in about["files"].items() if path in below}
     if code:
         shared["code"] = code
     members[f"{place}/{RUN_FILE}"] = json_text(sealed(shared)).encode()
-    return {**members, **files, **trace_member(run_config(folder).clock)}, about
+    return {**members, **files, **archive.trace_member(run_config(folder).clock)}, about
 
 
 def _checked_run(folder: Path) -> RunContents:
@@ -295,8 +283,8 @@ def _described(
     """Return the files that describe the bundle: environment, README and list of contents."""
     version, title = versions()["raffed"], _title(contents, records)
     found = {
-        LOCK_FILE: environment_lock([one["versions"] for one in records]).encode(),
-        README_FILE: README.format(title=title, version=version, license=license).encode(),
+        archive.LOCK_FILE: environment_lock([one["versions"] for one in records]).encode(),
+        archive.README_FILE: README.format(title=title, version=version, license=license).encode(),
     }
     listed = {
         "schema": BUNDLE_SCHEMA,
@@ -308,7 +296,7 @@ def _described(
         "left_out": list(contents.notes),
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in {**members, **found}.items()},
     }
-    return {**found, BUNDLE_FILE: json_text(listed).encode()}
+    return {**found, archive.BUNDLE_FILE: json_text(listed).encode()}
 
 
 def _title(contents: Contents, records: Sequence[RunContents]) -> str:

@@ -54,7 +54,7 @@ from raffed.results.runfile import (
     write_json,
 )
 from raffed.results.sweep_file import read_sweep
-from raffed.results.writer import read_metrics, rows_sha256, without_client_losses
+from raffed.results.writer import read_metrics, rows_sha256, with_values, without_client_losses
 from raffed.runs.code_record import changes, check_engine
 from raffed.runs.events import RoundEvent
 from raffed.runs.folder import check_unedited, run_config
@@ -135,10 +135,13 @@ def opened(path: Path) -> Iterator[OpenedBundle]:
     contents = _contents(path, members)
     with scratch_folder() as made:
         write_members(made, members)
-        with _told_as(path, made):
+        try:
             runs = tuple(_run(made, name) for name in contents["runs"])
             if contents["record"].endswith(SWEEP_FILE):
                 read_sweep(within(made / RESULTS, contents["record"]).parent)
+        except RaffedError as error:
+            text = str(error).replace(f"{made}/", "").replace(str(made), "")
+            raise UsageError(f"{path}: {text}; nothing was unpacked") from error
         yield OpenedBundle(made, contents, runs)
 
 
@@ -182,36 +185,13 @@ def _run(top: Path, name: str) -> OpenedRun:
     return OpenedRun(name, folder, about, run_config(folder))
 
 
-@contextlib.contextmanager
-def _told_as(path: Path, made: Path) -> Iterator[None]:
-    """Re-raise errors with the name of the bundle in place of the temporary folder's."""
-    try:
-        yield
-    except RaffedError as error:
-        text = str(error).replace(f"{made}/", "").replace(str(made), "")
-        raise UsageError(f"{path}: {text}; nothing was unpacked") from error
-
-
 # Compare a run that was executed again with what its bundle recorded.
 
 
-NAMED: Final = (
-    "method",
-    "dataset",
-    "partition",
-)  # columns with names, which may be other ones on this machine
+NAMED: Final = ("method", "dataset", "partition")
 
 
-@dataclass(frozen=True)
-class RunComparison:
-    """The checks of one run over its first rounds, and notes about differences."""
-
-    rounds: int
-    checks: tuple[VerificationCheck, ...]
-    notes: tuple[str, ...]
-
-
-def compared(recorded: OpenedRun, place: Path, config: RunConfig) -> RunComparison:
+def compared(recorded: OpenedRun, place: Path, config: RunConfig) -> ReplayedRun:
     """Return what is equal between a recorded run and the same run executed again.
 
     Args:
@@ -223,7 +203,9 @@ def compared(recorded: OpenedRun, place: Path, config: RunConfig) -> RunComparis
     done, whole = int(new["rounds_done"]), new["state"] == "finished"
     rows, again = _rows(recorded.folder, done, whole), _rows(place, done, whole)
     if config.data != recorded.config.data:
-        again = _renamed(again, rows)
+        # Columns with names, which may be other ones on this machine
+        words = {name: rows[name].cast(pa.string()).unique().to_pylist() for name in NAMED}
+        again = with_values(again, {name: found[0] for name, found in words.items() if len(found) == 1})
     shown = without_client_losses(again) if "kept" in old["hashes"] else again
     difference = row_difference(rows, shown)
     # Of a whole run its own hash also covers the rows that records leave out
@@ -236,7 +218,9 @@ def compared(recorded: OpenedRun, place: Path, config: RunConfig) -> RunComparis
     ]
     notes = [f"metric rows: {difference}"] if difference else []
     notes += [f"other code: {name}" for name in changes(old.get("code", []), new.get("code", []))]
-    return RunComparison(done, tuple(checks), tuple(notes))
+    here, there = versions(), old["versions"]
+    differs = [f"{name} {there.get(name)} → {here[name]}" for name in here if there.get(name) != here[name]]
+    return ReplayedRun(recorded.name, done, tuple(checks), tuple(notes), tuple(differs))
 
 
 ENDS: Final = (("client states", "vaults"), ("final weights", "weights"))
@@ -271,16 +255,6 @@ def _rows(folder: Path, rounds: int, whole: bool) -> pa.Table:
     """Return the rows of a run's first rounds, or all of them."""
     rows = read_metrics(folder)
     return rows if whole else rows.filter(pc.less_equal(rows["round"], rounds))
-
-
-def _renamed(rows: pa.Table, like: pa.Table) -> pa.Table:
-    """Return rows with the recorded names of data and split, which a replay reads from other places."""
-    for name in NAMED:
-        words = like[name].cast(pa.string()).unique().to_pylist()
-        if len(words) == 1:
-            column = pa.array(words * rows.num_rows, pa.string()).cast(rows.schema.field(name).type)
-            rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), column)
-    return rows
 
 
 RECORDED: Final = "recorded"
@@ -433,13 +407,7 @@ def _again(
             watch(recorded.name, event)
 
     run(config, place, watch=count, stop=lambda: 0 < rounds <= done)
-    outcome = compared(recorded, place, config)
-    here = versions()
-    there = recorded.about["versions"]
-    differs = tuple(
-        f"{name} {there.get(name)} → {here[name]}" for name in here if there.get(name) != here[name]
-    )
-    return ReplayedRun(recorded.name, outcome.rounds, outcome.checks, outcome.notes, differs)
+    return compared(recorded, place, config)
 
 
 def _here(recorded: OpenedRun, data_root: str | None) -> RunConfig:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from raffed.runs.events import RoundEvent
     from raffed.runs.result import RunResult
     from raffed.runs.run import RoundWatcher
-    from raffed.runtime.reports import RoundProfile
+    from raffed.runtime.api import RoundProfile
 
 Work = Callable[..., "RunResult"]  # takes watch, stop and begun, as `raffed.run` does
 

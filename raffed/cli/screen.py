@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from raffed.api.reporting import SweepTables
     from raffed.api.running import Run
     from raffed.runs.result import RunResult
-    from raffed.runtime.reports import RoundProfile
+    from raffed.runtime.api import RoundProfile
     from raffed.search.request import Request
 
 ROOMY = 100  # columns of a terminal that has room for a bar and a text

@@ -25,7 +25,7 @@ from raffed.results.text import tell, visible, visible_lines
 
 if TYPE_CHECKING:
     from raffed.runs.result import RunResult
-    from raffed.runtime.reports import RoundProfile
+    from raffed.runtime.api import RoundProfile
 
 EMPTY = hashlib.sha256(b"").hexdigest()  # hash of the client states, if a method keeps none
 COMMON = ("Data set", "Partition", "Seeds", "Rounds", "State")

@@ -18,10 +18,10 @@ import stat
 import sys
 import tempfile
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from raffed.errors import UsageError
 from raffed.own import gate
@@ -166,7 +166,7 @@ class CarriedCode:
             install(self._at(self._root()))
             return
         found = _importable_from(place.home)
-        if found is not None and self._lies_in(found):
+        if found is not None and _holds(found, self.contents):
             return
         root = str(self._root())
         install(self._at(Path(root)))
@@ -181,10 +181,8 @@ class CarriedCode:
     def _root(self) -> Path:
         """Return a folder that holds exactly these files: the original one, or a private copy."""
         original = Path(self.sources.place.root)
-        return original if original.is_absolute() and self._lies_in(original) else unpacked(self.contents)
-
-    def _lies_in(self, root: Path) -> bool:
-        return all(_content(root / name) == data for name, data in self.contents.items())
+        there = original.is_absolute() and _holds(original, self.contents)
+        return original if there else unpacked(self.contents)
 
 
 class RunCode:
@@ -197,12 +195,7 @@ class RunCode:
     def __init__(self, parts: tuple[CarriedCode, ...] = ()) -> None:
         self.parts = parts
 
-    def __reduce__(
-        self,
-    ) -> tuple[
-        Callable[[tuple[CarriedCode, ...], gate.Knowledge], RunCode],
-        tuple[tuple[CarriedCode, ...], gate.Knowledge],
-    ]:
+    def __reduce__(self) -> tuple[Any, ...]:
         return _arrived, (self.parts, gate.state())
 
 
@@ -271,7 +264,7 @@ def unpacked(contents: Mapping[str, bytes]) -> Path:
     """
     digest = hashlib.sha256(b"".join(name.encode() + b"\0" + data for name, data in contents.items()))
     folder = _private_folder() / digest.hexdigest()[:32]
-    if not all(_content(folder / name) == data for name, data in contents.items()):
+    if not _holds(folder, contents):
         part = Path(tempfile.mkdtemp(prefix=".part-", dir=folder.parent))
         for name, data in contents.items():
             target = gate.within(part, name)
@@ -280,7 +273,7 @@ def unpacked(contents: Mapping[str, bytes]) -> Path:
         try:
             part.rename(folder)
         except OSError:  # another process was first, or what lies there was changed
-            return folder if all(_content(folder / n) == d for n, d in contents.items()) else part
+            return folder if _holds(folder, contents) else part
     return folder
 
 
@@ -302,8 +295,9 @@ def _importable_from(home: str) -> Path | None:
     return None
 
 
-def _content(path: Path) -> bytes | None:
+def _holds(folder: Path, contents: Mapping[str, bytes]) -> bool:
+    """Return whether a folder holds exactly these files."""
     try:
-        return path.read_bytes()
+        return all((folder / name).read_bytes() == data for name, data in contents.items())
     except OSError:
-        return None
+        return False

@@ -112,8 +112,11 @@ def neighbour(folder: Path, name: str) -> Path | None:
 def _roots_of(top: str) -> list[Path]:
     """Return the folders from which Python would import a top package or module; the current one is last."""
     spec = _spec_of(top)
-    found = _folders(spec) if spec is not None else []
-    return [*found, Path(os.getcwd())]
+    found: list[str] = []
+    if spec is not None:
+        inside = spec.submodule_search_locations
+        found = list(inside) if inside is not None else [spec.origin] if spec.origin else []
+    return [*(Path(one).absolute().parent for one in found), Path(os.getcwd())]
 
 
 def _spec_of(top: str) -> importlib.machinery.ModuleSpec | None:
@@ -122,12 +125,6 @@ def _spec_of(top: str) -> importlib.machinery.ModuleSpec | None:
         return known.__spec__ if known is not None else importlib.util.find_spec(top)
     except (ImportError, ValueError):
         return None
-
-
-def _folders(spec: importlib.machinery.ModuleSpec) -> list[Path]:
-    if spec.submodule_search_locations is not None:
-        return [Path(one).absolute().parent for one in spec.submodule_search_locations]
-    return [Path(spec.origin).absolute().parent] if spec.origin else []
 
 
 # The source files behind a reference, and their hashes, so that a run knows the code that it was made with.
@@ -186,7 +183,8 @@ def files_of(place: CodeLocation) -> list[Path]:
     found: dict[Path, None] = {}
     waiting = [Path(place.file)]
     if top is not None:
-        waiting += _packages_above(root, Path(place.file))
+        # The `__init__.py` files that Python executes before it imports this file
+        waiting += [one / "__init__.py" for one in Path(place.file).parents if root in one.parents]
     while waiting and len(found) < MOST_FILES:
         path = waiting.pop()
         if path in found or not path.is_file():
@@ -203,12 +201,6 @@ def changed(recorded: Sources, now: Sources) -> list[str]:
     """Return the files that differ between two records of one reference, sorted; a missing file differs."""
     names = recorded.files.keys() | now.files.keys()
     return sorted(name for name in names if recorded.files.get(name) != now.files.get(name))
-
-
-def _packages_above(root: Path, file: Path) -> list[Path]:
-    """Return the `__init__.py` files that Python executes before it imports this file."""
-    parents = [folder for folder in file.parents if root in folder.parents]
-    return [folder / "__init__.py" for folder in parents]
 
 
 def _files_named(root: Path, name: str) -> Iterator[Path]:

@@ -18,7 +18,7 @@ from raffed.errors import UnknownNameError, UsageError
 from raffed.own.gate import allow, entry_points, say
 from raffed.own.located import is_reference
 from raffed.own.resolve import load, stored_module
-from raffed.own.user_code import may_be_called
+from raffed.own.user_code import may_be_called, place_of
 
 # From an object to the reference that names it, as other processes can resolve it.
 
@@ -46,20 +46,15 @@ def reference_to(value: object) -> str:
         )
     if "<lambda>" in name:
         raise UsageError(
-            f"a lambda ({_where(value)}) has no name by which other processes could import it; write it as a "
-            f"function with `def` at the top level of a file or cell"
+            f"a lambda ({place_of(value)}) has no name by which other processes could import it; write it "
+            "as a function with `def` at the top level of a file or cell"
         )
     if "<locals>" in name:
         raise UsageError(
-            f"{name.replace('.<locals>', '')} ({_where(value)}) is defined inside a function, so no other "
+            f"{name.replace('.<locals>', '')} ({place_of(value)}) is defined inside a function, so no other "
             f"process can import it; define it at the top level and pass what it needs as arguments"
         )
     return f"{stored_module(home)}:{name}"
-
-
-def _where(value: object) -> str:
-    code = getattr(value, "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else type(value).__name__
 
 
 T = TypeVar("T")
@@ -171,8 +166,7 @@ class OwnFunction:
     @property
     def where(self) -> str:
         """The file and line at which the function begins."""
-        code = inspect.unwrap(self.load()).__code__
-        return f"{code.co_filename}:{code.co_firstlineno}"
+        return place_of(self.load())
 
 
 def own_function(kind: str, name: str, group: str, known: Collection[str] = ()) -> OwnFunction:

@@ -9,21 +9,17 @@ import errno
 import inspect
 import os
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any
 
 from raffed.errors import RaffedError
 
 # Where a class or a function of the user's own begins, for messages.
 
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def place_of(code: Callable[P, T]) -> str:
+def place_of(code: Any) -> str:
     """Return `file:line` at which a class or a function begins; its module and name if it has no file."""
     found = inspect.unwrap(code)
     if isinstance(found, types.FunctionType):
@@ -62,15 +58,11 @@ def user_errors(home: str = "") -> Iterator[None]:
         raise
     except Exception as error:
         where = where_raised(error, home)
-        if not where or _can_be_remedied(error):
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if not where or full or "out of memory" in str(error):
             raise
         what = str(error).strip().partition("\n")[0]
         raise UserCodeError(f"{where}: {type(error).__name__}: {what}") from error
-
-
-def _can_be_remedied(error: Exception) -> bool:
-    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return full or "out of memory" in str(error)
 
 
 def where_raised(error: BaseException, home: str) -> str:

@@ -1,4 +1,4 @@
-"""Add the scores of single clients up to one score in each round, in which every test sample counts once.
+"""The values of a run by round: those of all clients together, and those of single clients added up.
 
 The rows of a run have the unweighted mean over clients. Some papers print Σ correct / Σ samples instead,
 which is the mean weighted by the numbers of test samples.
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from raffed.results.metric import Metric
 from raffed.results.metrics import PERSONAL_ACCURACY, PERSONAL_BETWEEN
 
 if TYPE_CHECKING:
@@ -41,6 +42,15 @@ def by_samples(rows: pa.Table) -> pd.DataFrame:
     sums = found.groupby(["model", "metric", "round"])[["value", "n"]].sum()
     made: pd.DataFrame = (sums["value"] / sums["n"]).rename("value").reset_index()
     return made.astype({"value": float})[list(BY_SAMPLES)]
+
+
+def common_values(rows: pa.Table, metric: Metric) -> list[tuple[int, float]]:
+    """Return (rounds done, value) of a metric over all clients and classes, by round."""
+    kept = np.asarray(rows["client"].is_null()) & np.asarray(rows["class"].is_null())
+    for column, word in zip(("model", "split", "metric"), metric.place, strict=True):
+        kept &= is_word(rows[column], word)
+    found = rows.select(["round", "value"]).filter(pa.array(kept)).sort_by("round")
+    return list(zip(found["round"].to_pylist(), found["value"].to_pylist(), strict=True))
 
 
 def is_word(column: pa.ChunkedArray, word: str) -> RowMask:

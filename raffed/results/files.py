@@ -290,6 +290,16 @@ def replacing(path: Path) -> Iterator[Path]:
     sync_folder(path.parent)
 
 
+@contextmanager
+def removed_on_failure(folder: Path) -> Iterator[None]:
+    """Remove a folder if the block fails: on a full disk its space is needed, and the work is repeated."""
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
 def create(path: Path) -> None:
     """Make an empty file that belongs to this process, in place of any file or link of that name.
 

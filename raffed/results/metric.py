@@ -44,7 +44,8 @@ Direction = Literal["higher", "lower", "neither"]
 class Unit(NamedTuple):
     """The unit of a metric's values, and the range in which they lie. NaN stands for a value that is unknown.
 
-    >>> FRACTION.holds(0.5), FRACTION.holds(50.0), FRACTION.holds(float("nan"))
+    >>> fraction = Unit("fraction", 0.0, 1.0)
+    >>> fraction.holds(0.5), fraction.holds(50.0), fraction.holds(float("nan"))
     (True, False, True)
     """
 
@@ -55,18 +56,6 @@ class Unit(NamedTuple):
     def holds(self, value: float) -> bool:
         """Return whether a metric of this unit can have the value."""
         return math.isnan(value) or self.low <= value <= self.high
-
-
-FRACTION = Unit("fraction", 0.0, 1.0)
-NATS = Unit("nats", 0.0)
-OBJECTIVE = Unit("nats, with the method's own terms")  # a term can be negative, such as FedDyn's
-CLIENTS = Unit("clients", 0.0)
-NUMBERS = Unit("numbers", 0.0)
-VARIANCE = Unit("variance", 0.0)
-EPSILON = Unit("ε", 0.0)
-SECONDS = Unit("seconds", 0.0)
-ROUNDS = Unit("rounds", 0.0)
-RATIO = Unit("ratio", 0.0)
 
 
 @dataclass(frozen=True)

@@ -8,24 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from raffed.results.metric import (
-    CLIENTS,
-    EPSILON,
-    FRACTION,
-    NATS,
-    NUMBERS,
-    OBJECTIVE,
-    RATIO,
-    ROUNDS,
-    SECONDS,
-    VARIANCE,
-    Direction,
-    Level,
-    Metric,
-    MetricTable,
-    Unit,
-)
+from raffed.results.metric import Direction, Level, Metric, MetricTable, Unit
 
+FRACTION = Unit("fraction", 0.0, 1.0)
+NATS = Unit("nats", 0.0)
+OBJECTIVE = Unit("nats, with the method's own terms")  # a term can be negative, such as FedDyn's
+CLIENTS = Unit("clients", 0.0)
+NUMBERS = Unit("numbers", 0.0)
+VARIANCE = Unit("variance", 0.0)
+EPSILON = Unit("ε", 0.0)
+SECONDS = Unit("seconds", 0.0)
+ROUNDS = Unit("rounds", 0.0)
+RATIO = Unit("ratio", 0.0)
 METRICS = MetricTable()
 
 
@@ -156,17 +150,18 @@ _OWN = {
     "local": "the participant's model after training",
     "personal": "the participant's personalised model",
 }
-DOWNLOADED_ACCURACY, LOCAL_ACCURACY, PERSONAL_ACCURACY = (
-    per_client(
+ACCURACY = {
+    model: per_client(
         "accuracy",
         f"{model} local_test",
         EVALUATED,
         f"{whose}, on the participant's own test part",
     )
     for model, whose in _OWN.items()
-)
-DOWNLOADED_OBSERVED, LOCAL_OBSERVED, PERSONAL_OBSERVED = (
-    declare(
+}
+DOWNLOADED_ACCURACY, LOCAL_ACCURACY, PERSONAL_ACCURACY = ACCURACY.values()
+OBSERVED = {
+    model: declare(
         "accuracy_observed",
         f"{model} local_test",
         EVALUATED,
@@ -175,11 +170,15 @@ DOWNLOADED_OBSERVED, LOCAL_OBSERVED, PERSONAL_OBSERVED = (
         n=_CLIENTS,
     )
     for model, whose in _OWN.items()
-)
-DOWNLOADED_F1, LOCAL_F1, PERSONAL_F1 = (
-    declare("macro_f1", f"{model} local_test", EVALUATED, f"macro-F1 of {whose}", levels="mean", n="clients")
+}
+PERSONAL_OBSERVED = OBSERVED["personal"]
+F1 = {
+    model: declare(
+        "macro_f1", f"{model} local_test", EVALUATED, f"macro-F1 of {whose}", levels="mean", n="clients"
+    )
     for model, whose in _OWN.items()
-)
+}
+PERSONAL_F1 = F1["personal"]
 
 # Evaluated rounds of some methods and settings
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from raffed.results.runfile import RunContents, Segment
 from raffed.results.text import visible, without_secrets
 
 # The command that a process works for, so that run.json can name it.
@@ -31,7 +32,7 @@ def commanded(words: Sequence[str]) -> Iterator[None]:
     if VARIABLE in os.environ:
         yield
         return
-    os.environ[VARIABLE] = _in_environment(visible(without_secrets(shlex.join(["raffed", *words]))))
+    os.environ[VARIABLE] = visible(without_secrets(shlex.join(["raffed", *words])))
     try:
         yield
     finally:
@@ -48,13 +49,7 @@ def work_for(command: str) -> None:
     """
     os.environ.pop(VARIABLE, None)
     if command:
-        os.environ[VARIABLE] = _in_environment(command)
-
-
-def _in_environment(text: str) -> str:
-    """Return a text that the environment can hold: in the locale C it has no letters beyond ASCII."""
-    encoding = sys.getfilesystemencoding()
-    return text.encode(encoding, "backslashreplace").decode(encoding)
+        os.environ[VARIABLE] = command
 
 
 def command_line() -> str:
@@ -173,3 +168,60 @@ def code_stages(about: Mapping[str, Any]) -> list[tuple[int, Files]]:
         if not found or found[-1][1] != files:
             found.append((first, files))
     return found
+
+
+# The segments of a run in run.json: one for each time that the run was begun or resumed. A segment says what
+# computed its rounds.
+
+
+log = logging.getLogger(__name__)
+# The parts of the hardware that may change bits
+DECIDE = ("machine", "processor", "vectors", "linear", "gpu")
+
+
+def up_to(segments: Sequence[Segment], done: int) -> list[Segment]:
+    """Return the segments of a run's first `done` rounds. Rounds after that will be computed again.
+
+    Rounds later than the end of the last segment belong to it: the run was killed before it could record
+    them.
+    """
+    *earlier, last = segments
+    whole = [*earlier, _ending(last, max(last["to"], done))]
+    return [_ending(one, min(one["to"], done)) for one in whole if one["from"] <= min(one["to"], done)]
+
+
+def _ending(segment: Segment, to: int) -> Segment:
+    """Return a copy of a segment with another last round."""
+    changed = segment.copy()
+    changed["to"] = to
+    return changed
+
+
+def difference(before: Segment, after: Segment) -> str:
+    """Return what differs between two segments and may change bits, such as `torch 2.14.1 → 2.15.0, …`.
+
+    What one of them does not record counts as equal.
+    """
+    pairs = {
+        **{name: (before["versions"].get(name), new) for name, new in after["versions"].items()},
+        **{name: (before["hardware"].get(name), after["hardware"].get(name)) for name in DECIDE},
+        **{name: (old[:8], new[:8]) for name, (old, new) in after.get("accepted", {}).items()},
+    }
+    return ", ".join(
+        f"{name} {old} → {new}" for name, (old, new) in pairs.items() if old and new and old != new
+    )
+
+
+def said_in(about: RunContents) -> list[tuple[str, str]]:
+    """Return the warnings about a run's folder from each time that the run was resumed: when, and
+    the line.
+    """
+    return [(one["started"], text) for one in about["segments"] for text in one["said"]]
+
+
+def warn_anew(about: RunContents, told: list[tuple[str, str]]) -> None:
+    """Log the warnings about the folder that are not in `told` yet, and add them there."""
+    for one in said_in(about):
+        if one not in told:
+            log.warning("%s", one[1])
+            told.append(one)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from raffed.errors import RaffedError, RunFolderError
+from raffed.results.by_samples import common_values
+from raffed.results.metrics import TEST_ACCURACY
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.writer import read_metrics
 
@@ -85,20 +87,10 @@ def _line(path: Path, top: Path) -> RunLine:
         int(config.get("federation", {}).get("rounds", 0)),
     )
     try:
-        return _scored(made, path)
+        values = common_values(read_metrics(path), TEST_ACCURACY)
     except RaffedError as error:
-        return RunLine(**{**vars(made), "note": _reason(error, path)})
-
-
-def _scored(line: RunLine, path: Path) -> RunLine:
-    """Add the last accuracy of the global model."""
-    rows = read_metrics(path).to_pandas()
-    shared = rows[rows["client"].isna() & rows["class"].isna()]
-    kept = shared[
-        (shared["model"] == "global") & (shared["split"] == "test") & (shared["metric"] == "accuracy")
-    ]
-    found = kept.sort_values("round")["value"].tolist()
-    return RunLine(**{**vars(line), "accuracy": found[-1] if found else None})
+        return replace(made, note=_reason(error, path))
+    return replace(made, accuracy=values[-1][1] if values else None)
 
 
 def _reason(error: RaffedError, path: Path) -> str:

@@ -357,7 +357,7 @@ def _contradiction(run: RunContents) -> str:
 def write_json(path: Path, obj: Mapping[str, Any]) -> None:
     """Write `obj` to `path` in one step, as UTF-8 with sorted keys, two spaces and a newline at the end.
 
-    run.json and sweep.json also get the hash of their contents (seal.py). Equal objects give equal bytes.
+    run.json and sweep.json also get the hash of their contents. Equal objects give equal bytes.
     What JSON cannot express (NaN, infinities, other types) is refused before the file is touched.
 
     Raises:

@@ -124,6 +124,15 @@ def without_client_losses(rows: pa.Table) -> pa.Table:
     return rows.filter(kept)
 
 
+def with_values(rows: pa.Table, values: Mapping[str, str | int]) -> pa.Table:
+    """Return rows in which some columns have one value throughout: column → value."""
+    for name, value in values.items():
+        index = rows.schema.get_field_index(name)
+        column = pa.array([value] * rows.num_rows).cast(rows.schema.field(index).type)
+        rows = rows.set_column(index, rows.schema.field(index), column)
+    return rows
+
+
 # Open Parquet files that anybody may have made: a few bytes may stand for billions of equal rows.
 
 

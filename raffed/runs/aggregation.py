@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from raffed.config.sections import Clock, Privacy
+from raffed.config.sections import Clock
 from raffed.config.validation import Json
 from raffed.core import seeds
 from raffed.core.aggregation.robust_means import add_noise
@@ -278,7 +278,10 @@ class RoundAggregator:
             clock = self._setup.config.clock
             mean_w, mean_b = completed((mean_w, mean_b), server, plan, clock, past)
         privacy, seed = self._setup.config.privacy, self._setup.config.seed
-        mean_w = _noisy(privacy, seed, server.round, mean_w, max(plan.weights))
+        if privacy.clip is not None and privacy.noise_at == "server":
+            # σ times S · max p_i, the distance by which one client can move the mean
+            deviation = privacy.noise * privacy.clip * max(plan.weights)
+            mean_w = add_noise(mean_w, deviation, seeds.generator(seed, "privacy", server.round))
         if privacy.masks:
             _check_masked(received, len(counted), self._setup.method.name)
         samples = sum(plan.sizes[client] for client in counted)
@@ -295,17 +298,6 @@ class RoundAggregator:
         step = RuleStep(ServerMemoryCopy.of(own), w, mean, replace(k, net=None))
         after, w = self._device.do(step)
         return after.record(self._setup.method), w
-
-
-def _noisy(privacy: Privacy, seed: int, round: int, mean: Params, largest_weight: float) -> Params:
-    """Add the server's noise to the mean, if the run asks for it.
-
-    Its standard deviation is σ times S · max p_i, the distance by which one client can move the mean.
-    """
-    if privacy.clip is None or privacy.noise_at != "server":
-        return mean
-    stream = seeds.generator(seed, "privacy", round)
-    return add_noise(mean, privacy.noise * privacy.clip * largest_weight, stream)
 
 
 def _check_masked(received: Mapping[str, Received], counted: int, method: str) -> None:

@@ -31,7 +31,7 @@ from raffed.methods.authors import AuthorsMethod, without_engine
 from raffed.own import gate
 from raffed.results import metrics
 from raffed.results.files import file_sha256, sync_folder
-from raffed.results.lock import held, make_folder
+from raffed.results.lock import held, make_folder, written
 from raffed.results.metric import Metric, Row
 from raffed.results.runfile import folder_name, read_run
 from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256
@@ -39,7 +39,6 @@ from raffed.runs.checkpoint import client_states_sha256
 from raffed.runs.code_record import engine_of, engine_record
 from raffed.runs.events import RoundEvent, round_event
 from raffed.runs.folder import check_free
-from raffed.runs.folder_place import written
 from raffed.runs.integrity import PARTITION, check_drawn, check_file, check_partition, check_rows
 from raffed.runs.record import RunRecord, new_run
 from raffed.runtime.setup import Setup, prepare_run
@@ -172,7 +171,7 @@ class AuthorFolder:
         path, config, setup, engine = self.path, self.config, self.setup, self.engine
         if self.resumed:
             contents = read_run(path)
-            check_partition(path, contents, setup.partition)
+            check_partition(path, contents)
             check_drawn(path, contents, setup.partition, config)
         else:
             check_free(path, config.identity())

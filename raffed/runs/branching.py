@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from raffed.config.federation import ValidationCurve, read_rule
@@ -18,13 +16,19 @@ from raffed.config.validation import Value
 from raffed.core.training.rates import same_rates
 from raffed.errors import RunFolderError, UsageError
 from raffed.methods.authors import refuse_authors
-from raffed.results.files import check_tree, file_sha256, sync_tree
+from raffed.results.files import check_tree, file_sha256, removed_on_failure, sync_tree
 from raffed.results.lock import LOCK_FILE, check_unused, held
 from raffed.results.remote import STATE_FILE
-from raffed.results.runfile import RUN_FILE, CodeRecord, RunContents, read_run, write_json
-from raffed.results.writer import METRICS_FOLDER, read_metrics, write_part
-from raffed.runs.best_model import values_in
-from raffed.runs.checkpoint import CHECKPOINTS, CLIENT_STATES, check_checkpoint, checkpoint_state, checkpoints
+from raffed.results.runfile import RUN_FILE, RunContents, read_run, write_json
+from raffed.results.writer import METRICS_FOLDER, read_metrics, with_values, write_part
+from raffed.runs.checkpoint import (
+    CHECKPOINTS,
+    CLIENT_STATES,
+    check_checkpoint,
+    checkpoint_state,
+    checkpoints,
+    values_in,
+)
 from raffed.runs.code_record import check_code, check_revision, trust_own
 from raffed.runs.folder import FINAL, check_free, check_unedited, run_config
 from raffed.runs.integrity import PARTITION, check_rows, rewound, superseded
@@ -61,11 +65,6 @@ class RecordedRun:
         refuse_authors(config.method)
         check_unedited(path)
         check_unused(path)
-        if "files" not in contents:
-            raise RunFolderError(
-                f"{path}: begun by a version of raffed that wrote down no hashes of its files; `raffed "
-                "resume` that run once, or begin a new one"
-            )
         check_revision(path, contents["method_revision"], config.method)
         check_code(path, contents, config, accept_changed_code)
         return RecordedRun(path, contents, config)
@@ -290,37 +289,22 @@ def forked(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:
     contents["segments"], contents["state"], contents["rounds_done"] = earlier["segments"], "stopped", at
     contents["seconds"], contents["error"] = 0.0, None
     contents["earlier"] = superseded(run.contents, at)
-    if (
-        "code" in contents
-    ):  # of the rounds before; how it has changed since is recorded where the fork goes on
-        contents["code"] = _code_before(run.contents.get("code", []), contents["code"])
-    with held(out), _removed_on_failure(out):
+    if "code" in contents:  # of the rounds before; how it has changed is recorded where the fork goes on
+        known = {(one["role"], one["reference"]): one for one in run.contents.get("code", [])}
+        contents["code"] = [known.get((one["role"], one["reference"]), one) for one in contents["code"]]
+    with held(out), removed_on_failure(out):
         shutil.copytree(source, out / CHECKPOINTS / source.name)
-        rows = _rows(run.path, contents, setup, at)
+        rows = read_metrics(run.path)
+        columns = _columns(contents, setup)
+        rows = with_values(rows.filter(pc.less_equal(rows["round"], at)), columns)
         part = out / METRICS_FOLDER / f"part-{1:06d}-{at:06d}.parquet"
         part.parent.mkdir()
-        write_part(part, rows, _columns(contents, setup))
+        write_part(part, rows, columns)
         setup.partition.save(out / PARTITION)
         sync_tree(out)
         names = (part, out / PARTITION, out / CHECKPOINTS / source.name / STATE_FILE)
         contents["files"] = {one.relative_to(out).as_posix(): file_sha256(one) for one in names}
         write_json(out / RUN_FILE, contents)
-
-
-def _code_before(before: Sequence[CodeRecord], now: Sequence[CodeRecord]) -> list[CodeRecord]:
-    """Return the records of the present code, with the files that it had in the rounds before."""
-    known = {(one["role"], one["reference"]): one for one in before}
-    return [known.get((one["role"], one["reference"]), one) for one in now]
-
-
-@contextlib.contextmanager
-def _removed_on_failure(out: Path) -> Iterator[None]:
-    """Remove what was written of a fork if the block fails, as on a full disk, so that it can be repeated."""
-    try:
-        yield
-    except BaseException:
-        shutil.rmtree(out, ignore_errors=True)
-        raise
 
 
 def _columns(contents: RunContents, setup: Setup) -> dict[str, str | int]:
@@ -332,15 +316,3 @@ def _columns(contents: RunContents, setup: Setup) -> dict[str, str | int]:
         "partition": setup.config.data.split,
         "seed": setup.config.seed,
     }
-
-
-def _rows(path: Path, contents: RunContents, setup: Setup, at: int) -> pa.Table:
-    """Return the rows of a run's first `at` rounds, in the name of its fork."""
-    rows = read_metrics(path)
-    rows = rows.filter(pc.less_equal(rows["round"], at))
-    for name, value in _columns(contents, setup).items():
-        index = rows.schema.get_field_index(name)
-        field = rows.schema.field(index)
-        column = pa.array([value] * rows.num_rows).cast(field.type)
-        rows = rows.set_column(index, field, column)
-    return rows

@@ -4,31 +4,125 @@ hashes there.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import re
 import shutil
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import NotRequired, cast
 
-from raffed.config.validation import Json
+import pyarrow as pa
+from typing_extensions import TypedDict
+
+from raffed.config.federation import ValidationCurve, read_rule
 from raffed.core.messages import Addressed, ServerState
-from raffed.core.method import Method
 from raffed.core.params import State
 from raffed.errors import RunFolderError, check_permitted
 from raffed.federation.selection import needs_losses
-from raffed.results.files import JsonFileError, file_sha256, read_json, sync_folder, sync_tree
+from raffed.results.by_samples import common_values
+from raffed.results.files import (
+    JsonFileError,
+    check_json,
+    file_sha256,
+    read_json,
+    removed_on_failure,
+    sync_folder,
+    sync_tree,
+)
+from raffed.results.metric import Metric, Row
+from raffed.results.metrics import PERSONAL_VALIDATION, VALIDATION_ACCURACY, VALIDATION_LOSS
 from raffed.results.remote import STATE_FILE
-from raffed.results.runfile import write_json
+from raffed.results.runfile import Best, write_json
 from raffed.results.writer import MetricsWriter, rows_until
-from raffed.runs.best_model import BEST, BestModel
 from raffed.runs.integrity import EarlierRounds, check_file
 from raffed.runs.record import RunRecord
 from raffed.runtime.client_states import UNREADABLE, restore_client_states, save_client_states, saved_hashes
 from raffed.runtime.record_codec import digest, load_server, save_record, saved_digest
 from raffed.runtime.setup import Setup
+
+# The early end of a run, and its best model. Both are decided on the clients' validation parts alone.
+
+
+BEST = "best.safetensors"  # the server's state with the best model, in a checkpoint and in a finished run
+METRICS: dict[str, Metric] = {
+    "val.accuracy": VALIDATION_ACCURACY,
+    "val.loss": VALIDATION_LOSS,
+    "val.personal": PERSONAL_VALIDATION,
+}
+
+
+@dataclass(frozen=True)
+class BestModel:
+    """The server's state after the round with the best value on the validation parts."""
+
+    server: ServerState
+    measure: str
+    value: float
+
+    def described(self) -> Best:
+        """Return what run.json records about it."""
+        return {"round": self.server.round, "measure": self.measure, "value": self.value}
+
+
+class Validation:
+    """The validation measure of a run: when it ends the run, and which round was the best.
+
+    Args:
+        stop_when: `federation.stop_when`.
+        validates: Whether the clients have validation parts.
+        has_global: Whether the method has a global model. Only such a model is kept as the best.
+        earlier: The rows of the rounds before, if the run is resumed.
+        best: The best model of the rounds before; None if there is none, or if none was kept.
+    """
+
+    def __init__(
+        self,
+        stop_when: str,
+        validates: bool,
+        has_global: bool,
+        earlier: pa.Table | None = None,
+        best: BestModel | None = None,
+    ) -> None:
+        self.rule = read_rule(stop_when)
+        measured = "val.accuracy" if has_global else "val.personal"
+        self.measure = measured if self.rule is None else self.rule.measure
+        self._keeps = validates and has_global
+        before = () if earlier is None else values_in(earlier, self.measure)
+        self.curve = ValidationCurve(self.measure, before)
+        known = self.curve.best()
+        self.best = best
+        self._complete = known is None or (best is not None and best.server.round == known[0])
+        if known is not None and best is not None and self._complete:
+            # A fork may decide by another measure than its run, under which this was the best model too
+            self.best = replace(best, measure=self.measure, value=known[1])
+
+    def add(self, round: int, rows: Sequence[Row], server: ServerState) -> None:
+        """Take note of a round's rows. `server` is the server's state after the round."""
+        wanted = (*METRICS[self.measure].place, None, None)
+        found = [
+            row.value for row in rows if (row.model, row.split, row.metric, row.client, row.class_) == wanted
+        ]
+        if not found:
+            return
+        self.curve.values[round] = found[0]
+        if self._keeps and self.curve.best() == (round, found[0]):
+            self.best, self._complete = BestModel(server, self.measure, found[0]), True
+
+    @property
+    def kept(self) -> BestModel | None:
+        """The best model of all rounds so far.
+
+        It is None for a fork whose best round was not the best one for its run, which decided by another
+        measure.
+        """
+        return self.best if self._complete else None
+
+
+def values_in(rows: pa.Table, measure: str) -> list[tuple[int, float]]:
+    """Return (rounds done, value) of a measure in a run's rows."""
+    return common_values(rows, METRICS[measure])
+
 
 # All that a run goes on from, as a checkpoint holds it.
 
@@ -85,16 +179,11 @@ CLIENT_STATES = "vaults"
 CHECKPOINTS = "checkpoints"
 SERVER = "server.safetensors"
 MISSING = "missing"
-NOT_TEXTS = "its hashes are not texts"
-NOT_BEST = "its best model is not a round, a measure, a value and a hash"
 
 
-class BestRecord(TypedDict):
-    """The best model so far: after which round, by which measure, its value, and the hash of the state."""
+class BestRecord(Best):
+    """The best model so far, with the hash of the server's state."""
 
-    round: int
-    measure: str
-    value: float
     sha256: str
 
 
@@ -106,6 +195,7 @@ class CheckpointState(TypedDict):
     model of the server from which clients still train to its hash (config/sections.py).
     """
 
+    round: int
     server_sha256: str
     identity: str
     round_hashes: list[str]
@@ -130,55 +220,15 @@ def checkpoint_state(checkpoint: Path) -> CheckpointState:
     """
     path = checkpoint / STATE_FILE
     try:
-        return _typed(read_json(path))
+        found = read_json(path)
+        check_json(CheckpointState, found)
     except JsonFileError as error:
         if isinstance(error.__cause__, OSError):
             check_permitted(path, error.__cause__)
         raise RunFolderError(f"{path}: damaged ({error.why}); delete {checkpoint}") from error
-    except (KeyError, TypeError) as error:
-        raise RunFolderError(
-            f"{path}: damaged ({type(error).__name__}: {error}); delete {checkpoint}"
-        ) from error
-
-
-def _typed(found: Mapping[str, Json]) -> CheckpointState:
-    """Return the fields of a state.json, or raise a KeyError or a TypeError."""
-    server, identity = found["server_sha256"], found["identity"]
-    hashes, states = found["round_hashes"], found["vaults"]
-    if not isinstance(server, str) or not isinstance(identity, str):
-        raise TypeError(NOT_TEXTS)
-    if not isinstance(hashes, list) or not isinstance(states, dict):
-        raise TypeError(NOT_TEXTS)
-    texts = [text for text in hashes if isinstance(text, str)]
-    vaults = {name: text for name, text in states.items() if isinstance(text, str)}
-    state: CheckpointState = {
-        "server_sha256": server,
-        "identity": identity,
-        "round_hashes": texts,
-        "vaults": vaults,
-    }
-    last = found.get("versions")
-    if isinstance(last, dict):
-        state["versions"] = {who: number for who, number in last.items() if isinstance(number, int)}
-    past = found.get("past")
-    if isinstance(past, dict):
-        state["past"] = {number: text for number, text in past.items() if isinstance(text, str)}
-    if len(texts) < len(hashes) or len(vaults) < len(states):
-        raise TypeError(NOT_TEXTS)
-    if "best" in found:
-        state["best"] = _best_record(found["best"])
-    return state
-
-
-def _best_record(found: Json) -> BestRecord:
-    if not isinstance(found, dict):
-        raise TypeError(NOT_BEST)
-    round, measure, value, sha256 = (found[name] for name in ("round", "measure", "value", "sha256"))
-    if not isinstance(round, int) or not isinstance(measure, str) or not isinstance(sha256, str):
-        raise TypeError(NOT_BEST)
-    if not isinstance(value, int | float):
-        raise TypeError(NOT_BEST)
-    return {"round": round, "measure": measure, "value": value, "sha256": sha256}
+    except ValueError as error:
+        raise RunFolderError(f"{path}: damaged ({error}); delete {checkpoint}") from error
+    return cast("CheckpointState", found)
 
 
 def state_name(checkpoint: Path) -> str:
@@ -212,22 +262,9 @@ def check_checkpoint(checkpoint: Path, files: Mapping[str, str]) -> CheckpointSt
     return about
 
 
-def best_in(checkpoint: Path, about: CheckpointState, method: Method) -> BestModel | None:
-    """Return the best model in a checkpoint that was checked; None if it has none."""
-    if (best := about.get("best")) is None:
-        return None
-    return BestModel(load_server(checkpoint / BEST, method), best["measure"], best["value"])
-
-
 def past_name(number: int) -> str:
     """Return the name of the file of an earlier model from which clients still train."""
     return f"past-{number:06d}.safetensors"
-
-
-def past_in(checkpoint: Path, about: CheckpointState, method: Method) -> dict[int, ServerState]:
-    """Return the server's earlier states in a checkpoint that was checked, by number."""
-    numbers = map(int, about.get("past", {}))
-    return {number: load_server(checkpoint / past_name(number), method) for number in numbers}
 
 
 def other_states(about: CheckpointState) -> dict[str, str]:
@@ -243,52 +280,6 @@ def damaged_client_states(checkpoint: Path, about: CheckpointState) -> dict[str,
         name: (recorded.get(name, MISSING), found.get(name, MISSING)) for name in sorted({*recorded, *found})
     }
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
-
-
-def write_checkpoint(
-    part: Path,
-    state: RunState,
-    store: Path,
-    kept: Mapping[int, int],
-    known: Mapping[str, str],
-    identity: str,
-    with_versions: bool,
-) -> dict[str, str]:
-    """Write a checkpoint to the folder `part` and return the hashes of its client states.
-
-    Args:
-        part: The folder, which does not exist yet.
-        state: Where the run stands.
-        store: The folder of the client states.
-        kept: Client → version of its state, of the clients that keep something.
-        known: Hashes of the client states in the checkpoint before.
-        identity: The run's identity.
-        with_versions: Whether the participants cannot be drawn again (`CheckpointState`).
-    """
-    server, best = state.server, state.best
-    part.mkdir()
-    save_record(server, part / SERVER)
-    hashes = save_client_states(store, kept, part / CLIENT_STATES, known)
-    about: dict[str, object] = {
-        "round": server.round,
-        "server_sha256": digest(server),
-        "round_hashes": state.round_hashes,
-        "vaults": hashes,
-        "identity": identity,
-    }
-    if with_versions:
-        about["versions"] = {str(client): done for client, done in sorted(state.versions.items())}
-    if best is not None:
-        save_record(best.server, part / BEST)
-        chosen = {"round": best.server.round, "measure": best.measure, "value": best.value}
-        about["best"] = {**chosen, "sha256": digest(best.server)}
-    if state.past:
-        about["past"] = {str(number): digest(one) for number, one in sorted(state.past.items())}
-        for number, one in state.past.items():
-            save_record(one, part / past_name(number))
-    write_json(part / STATE_FILE, about)
-    sync_tree(part)
-    return hashes
 
 
 # Write the checkpoints of a run that is being executed, and find the one from which it continues.
@@ -327,17 +318,9 @@ class CheckpointStore:
         folder = self._path / CHECKPOINTS
         target, part = folder / f"round-{state.server.round:06d}", folder / ".part"
         shutil.rmtree(part, ignore_errors=True)
-        with writer.flushing() as rows, _removed_on_failure(part):
+        with writer.flushing() as rows, removed_on_failure(part):
             folder.mkdir(exist_ok=True)
-            hashes = write_checkpoint(
-                part,
-                state,
-                self.states_folder,
-                state.versions if self._method.keeps_state else {},
-                self._client_state_hashes,
-                self._identity,
-                self._records_versions or bool(self.versions),
-            )
+            hashes = self._write(part, state)
             self._record.add_files({**rows, state_name(target): file_sha256(part / STATE_FILE)})
         shutil.rmtree(target, ignore_errors=True)
         part.replace(target)
@@ -349,6 +332,34 @@ class CheckpointStore:
             if old.name != origin:
                 shutil.rmtree(old)
         self._record.write({"rounds_done": state.server.round})
+
+    def _write(self, part: Path, state: RunState) -> dict[str, str]:
+        """Write a checkpoint to a new folder `part`, and return the hashes of its client states."""
+        server, best = state.server, state.best
+        part.mkdir()
+        save_record(server, part / SERVER)
+        kept = state.versions if self._method.keeps_state else {}
+        known = self._client_state_hashes
+        hashes = save_client_states(self.states_folder, kept, part / CLIENT_STATES, known)
+        about: dict[str, object] = {
+            "round": server.round,
+            "server_sha256": digest(server),
+            "round_hashes": state.round_hashes,
+            "vaults": hashes,
+            "identity": self._identity,
+        }
+        if self._records_versions or self.versions:
+            about["versions"] = {str(client): done for client, done in sorted(state.versions.items())}
+        if best is not None:
+            save_record(best.server, part / BEST)
+            about["best"] = {**best.described(), "sha256": digest(best.server)}
+        if state.past:
+            about["past"] = {str(number): digest(one) for number, one in sorted(state.past.items())}
+            for number, one in state.past.items():
+                save_record(one, part / past_name(number))
+        write_json(part / STATE_FILE, about)
+        sync_tree(part)
+        return hashes
 
     def lacks(self, server: ServerState) -> bool:
         """Return whether the server has completed rounds after the last checkpoint."""
@@ -381,7 +392,11 @@ class CheckpointStore:
                     f"{checkpoint}: this is a checkpoint of another run; put back the run's own"
                 )
             self.resumed, self.round_hashes, self._saved = server, about["round_hashes"], server.round
-            self.best, self.past = best_in(checkpoint, about, method), past_in(checkpoint, about, method)
+            if (best := about.get("best")) is not None:
+                state = load_server(checkpoint / BEST, method)
+                self.best = BestModel(state, best["measure"], best["value"])
+            for number in map(int, about.get("past", {})):
+                self.past[number] = load_server(checkpoint / past_name(number), method)
             self._client_state_hashes = about.get("vaults", {})
             self.versions = {int(client): done for client, done in about.get("versions", {}).items()}
             return said
@@ -400,13 +415,3 @@ class CheckpointStore:
             restore_client_states(
                 self._path / CHECKPOINTS / f"round-{self.rounds_done:06d}" / CLIENT_STATES, self.states_folder
             )
-
-
-@contextlib.contextmanager
-def _removed_on_failure(part: Path) -> Iterator[None]:
-    """Remove a folder if the block fails: on a full disk its space is needed."""
-    try:
-        yield
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise

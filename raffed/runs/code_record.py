@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from raffed.errors import RunFolderError
 from raffed.methods import METHODS
 from raffed.methods.authors import AuthorsMethod, is_authors
 from raffed.own import gate
-from raffed.own.carried import CarriedCode, RunCode, defined_here, packed
+from raffed.own.carried import RunCode, defined_here, packed
 from raffed.own.located import NOTEBOOK, CodeLocation, Sources, changed, hashes_at, located, sources_at
 from raffed.own.resolve import install
 from raffed.results.files import write_text
@@ -55,19 +54,17 @@ GO_ON = "put the earlier version back, or go on with --accept-changed-code, whic
 
 def code_records(code: RunCode) -> list[CodeRecord]:
     """Return what run.json records about the code of a run."""
-    return [_record(part) for part in code.parts]
-
-
-def _record(part: CarriedCode) -> CodeRecord:
-    found = part.sources
-    return {
-        "role": part.role,
-        "reference": found.reference,
-        "package": found.package,
-        "file": found.place.file,
-        "root": found.place.root,
-        "files": dict(found.files),
-    }
+    return [
+        {
+            "role": part.role,
+            "reference": part.sources.reference,
+            "package": part.sources.package,
+            "file": part.sources.place.file,
+            "root": part.sources.place.root,
+            "files": dict(part.sources.files),
+        }
+        for part in code.parts
+    ]
 
 
 def changes(before: Sequence[CodeRecord], now: Sequence[CodeRecord]) -> dict[str, list[str]]:
@@ -219,26 +216,15 @@ def _found(path: Path, record: CodeRecord, known: Sources) -> Sources:
     candidates = [one for one in (recorded, here) if one is not None]
     if not candidates:
         raise RunFolderError(
-            f"{path}: {record['role']} is {known.reference}, which was the file {known.place.file}"
-            f"{_of(record['package'])}; it is not there and cannot be found from here; put it back, "
-            f"install its package, or start raffed in the folder that holds it"
+            f"{path}: {record['role']} is {known.reference}, which was the file {known.place.file}; it is "
+            "not there and cannot be found from here; put it back, install "
+            f"{record['package'] or 'its package'}, or start raffed in the folder that holds it"
         )
     every = [sources_at(known.reference, one) for one in candidates]
     chosen = next((one for one in every if not changed(known, one)), every[0])
     if chosen.place != here:
         install(chosen.place, known.reference)
     return chosen
-
-
-def _of(package: str) -> str:
-    if not package:
-        return ""
-    name = package.rpartition(" ")[0]
-    try:
-        here = f"{name} {importlib.metadata.version(name)} is installed"
-    except importlib.metadata.PackageNotFoundError:
-        here = f"{name} is not installed"
-    return f" of the package {package} ({here})"
 
 
 def accepted(contents: RunContents, code: RunCode) -> Mapping[str, list[str]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from raffed.results.metric import Row
-    from raffed.runtime.reports import Report, RoundProfile
+    from raffed.runtime.api import Report, RoundProfile
 
 
 @dataclass(frozen=True)

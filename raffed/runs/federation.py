@@ -7,39 +7,35 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from raffed.config.sections import Privacy
-from raffed.core.ingredients import Ingredient
 from raffed.core.messages import ServerState
 from raffed.core.params import State
 from raffed.core.round import evaluated_broadcast, reported, server_init
 from raffed.core.training.overrides import override_line
 from raffed.federation.selection import needs_losses
 from raffed.own.user_code import user_errors
-from raffed.results.lock import held
+from raffed.results.lock import held, of_folder, written
 from raffed.results.origin import work_for
 from raffed.results.runfile import RUN_FILE
 from raffed.runs.aggregation import CleanScore, RoundAggregator, ServerDevice
-from raffed.runs.best_model import Validation
-from raffed.runs.checkpoint import RunState, round_sha256
+from raffed.runs.checkpoint import RunState, Validation, round_sha256
 from raffed.runs.events import RoundEvent, round_event
 from raffed.runs.final_measures import ModelScores, OwnMeasures, after_last, before_last, fairness
 from raffed.runs.folder import RunFolder
-from raffed.runs.folder_place import of_folder, written
 from raffed.runs.metric_rows import Accountant, ClientSurvey, IdleTerms, round_rows, validation_rows
 from raffed.runs.participation import RoundPlan, losses_by, no_losses
-from raffed.runs.round_schedule import RoundInScoring, RoundInTraining, RoundSchedule, Timeline, merged
-from raffed.runtime.api import Backend
+from raffed.runs.round_schedule import RoundInScoring, RoundInTraining, RoundSchedule, merged
+from raffed.runtime.api import Backend, Stopwatch
 from raffed.runtime.federated_data import FederatedData
-from raffed.runtime.machine import bf16_gain, bf16_in_hardware, check_unchanged
+from raffed.runtime.machine import bf16_gain, check_unchanged
 from raffed.runtime.network_setup import has_normalisation, make_network, make_spec
-from raffed.runtime.reports import Stopwatch
-from raffed.runtime.run_method import NetworkRequest, network_line
+from raffed.runtime.run_method import network_line
 from raffed.runtime.setup import Setup
 
 # Warnings about settings that are valid but probably unintended.
@@ -65,10 +61,12 @@ def warn(setup: Setup, resumed: bool = False) -> None:
         )
     if not resumed:
         lines = (override_line(method.training, config.local), network_line(setup.network))
-        asked = method.hooks["caution"]
-        said = _about_network(setup.network, data, asked.values()) if asked else []
-        for line in (*filter(None, lines), *data.dataset.facts.notes, *said):
+        for line in (*filter(None, lines), *data.dataset.facts.notes):
             log.warning("%s", line)
+        if asked := method.hooks["caution"]:
+            normalised = has_normalisation(setup.network, data)
+            for said in filter(None, (one.caution(normalised) for one in asked.values())):
+                log.warning("%s with %s: %s", method.name, setup.network.model.name, said)
     if config.faults.takes_all:
         log.warning(
             "faults: with drop, late or corrupt = 1 no upload ever counts, so the server's model never "
@@ -88,25 +86,12 @@ def warn(setup: Setup, resumed: bool = False) -> None:
             "give data.local_test (--local-test), such as 0.2",
             method.name,
         )
-    if (
-        config.numerics.precision == "bf16"
-        and not config.runtime.gpu_fraction
-        and (gain := bf16_gain()) < 1.0
-    ):
-        why = "has no instructions for it" if bf16_in_hardware() is False else "is slower in it"
+    on_cpu = not config.runtime.gpu_fraction
+    if config.numerics.precision == "bf16" and on_cpu and (gain := bf16_gain()) < 1.0:
         log.warning(
-            "numerics.precision bf16: this processor %s: a matrix product takes %.1f times as long as "
-            "in fp32",
-            why,
+            "numerics.precision bf16: on this processor a matrix product takes %.1f times as long as in fp32",
             1 / gain,
         )
-
-
-def _about_network(network: NetworkRequest, data: FederatedData, asked: Iterable[Ingredient]) -> list[str]:
-    """Return what ingredients say about the run's network, with the names of both."""
-    normalised = has_normalisation(network, data)
-    found = [one.caution(normalised) for one in asked]
-    return [f"{network.method} with {network.model.name}: {line}" for line in found if line]
 
 
 class RunProgress:
@@ -173,7 +158,8 @@ class RunProgress:
         elif self._ends is not None:
             self.ended_early = "as recorded" if done == self._ends else ""
         else:
-            self.ended_early = self.validation.reason_to_end(done)
+            rule = self.validation.rule
+            self.ended_early = "" if rule is None else rule.reason(self.validation.curve, done)
 
     def reached(self, past: Mapping[int, ServerState]) -> RunState:
         """Return where the run stands, for a checkpoint. `past` are earlier models that are still needed."""
@@ -218,16 +204,7 @@ class RoundLoop:
         self._ahead: RoundPlan | None = None  # plan of the coming round, made while the previous one trains
         self._by_loss = needs_losses(federation)
         losses = losses_by(runtime, lambda: now.server, now.versions) if self._by_loss else no_losses
-        self._schedule = RoundSchedule(
-            self._data,
-            self.method.mean,
-            config.clock,
-            Timeline(setup) if config.clock.speeds else None,
-            losses,
-            folder.past,
-            cohort=config.numerics.cohort,
-            masks=config.privacy.masks,
-        )
+        self._schedule = RoundSchedule(setup, losses, folder.past)
         now.versions.update(folder.versions)
         for number in () if folder.versions else range(now.server.round):
             then = folder.earlier.config_at(number, config)
@@ -320,11 +297,9 @@ class RoundLoop:
                 for part in self._data.scored_rows
                 if scored is not None and (part != "val" or self._data.partition.val)
             }
-            sent = self.runtime.evaluate(now.server.broadcast()) if apart else None
-        test, val = asked.get("test"), asked.get("val")
-        return RoundInScoring(
-            training, reports, whole, test, val, sent, asked.get("attack"), asked.get("train")
-        )
+            if apart:
+                asked["sent"] = self.runtime.evaluate(now.server.broadcast())
+        return RoundInScoring(training, reports, whole, asked)
 
     def _recorded(self, scoring: RoundInScoring, ahead: bool) -> RoundEvent:
         """Record the rows of a round when its scores have arrived.
@@ -338,8 +313,7 @@ class RoundLoop:
         if ahead and now.server.round + 1 < rounds and not self._by_loss:
             self._ahead = self._schedule.plan(now.server.round + 1, losses=False)
         with self._watch.part("scoring"):
-            test = scoring.test() if scoring.test is not None else None
-            val = scoring.val() if scoring.val is not None else None
+            test, val = (scoring.asked[part]() if part in scoring.asked else None for part in ("test", "val"))
         ended = time.perf_counter()
         seconds, self._last = ended - max(training.began, self._last), ended
         stage, done = self._data.stage(training.order.round), now.server.round

@@ -28,11 +28,11 @@ from raffed.core.training.session import TrainingSession
 from raffed.data.transforms import prepare_inputs
 from raffed.errors import UsageError
 from raffed.results import metrics
-from raffed.results.metric import FRACTION, Level, Metric, Row, Unit
-from raffed.results.metrics import CALIBRATION, METRICS, SPREAD, WORST_DECILE
+from raffed.results.metric import Level, Metric, Row, Unit
+from raffed.results.metrics import CALIBRATION, FRACTION, METRICS, SPREAD, WORST_DECILE
+from raffed.runtime.api import Report
 from raffed.runtime.federated_data import FederatedData
 from raffed.runtime.network_setup import features_of
-from raffed.runtime.reports import Report
 from raffed.runtime.setup import Setup
 
 

@@ -14,15 +14,13 @@ import pyarrow as pa
 
 from raffed.config.run import RunConfig
 from raffed.core.messages import ServerState
-from raffed.data.partition_file import Partition
 from raffed.errors import RunFolderError, UsageError
 from raffed.results.files import file_sha256, sync_file
 from raffed.results.lock import LOCK_FILE, make_folder
 from raffed.results.metric import Metric
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256
-from raffed.runs.best_model import BEST, BestModel
-from raffed.runs.checkpoint import CheckpointStore, RunState, client_states_sha256
+from raffed.runs.checkpoint import BEST, BestModel, CheckpointStore, RunState, client_states_sha256
 from raffed.runs.code_record import check_revision, code_records, write_notebook
 from raffed.runs.integrity import PARTITION, EarlierRounds, check_drawn, check_partition, check_rows
 from raffed.runs.record import RunRecord, new_run
@@ -123,27 +121,16 @@ class RunFolder:
         if not resume:
             self.record.write({"state": "running", "error": None})  # from here on the run can be resumed
         write_notebook(path, setup.code)
-        if not verifies:  # it was compared with the one that is drawn, and nothing reads a copy
-            saved = _partition_sha256(path, setup.partition, self.record.files)
-            if self.record.files.get(PARTITION) != saved:
-                self.record.files[PARTITION] = saved
-                self.record.write({})
-        self.writer = MetricsWriter(
-            path,
-            contents["run_id"],
-            config.method,
-            setup.dataset.name,
-            config.data.split,
-            config.seed,
-            self.record.add_files,
-        )
+        # Nothing reads it in a copy in which rounds are verified
+        if not verifies and not ((path / PARTITION).exists() and PARTITION in self.record.files):
+            setup.partition.save(path / PARTITION)
+            self.record.add_files({PARTITION: file_sha256(path / PARTITION)})
+        about = contents["run_id"], config.method, setup.dataset.name, config.data.split, config.seed
+        self.writer = MetricsWriter(path, *about, self.record.add_files)
         restored = self._checkpoints
-        self.states_folder, self.resumed, self.round_hashes = (
-            restored.states_folder,
-            restored.resumed,
-            restored.round_hashes,
-        )
-        self.versions, self.best, self.past = restored.versions, restored.best, restored.past
+        self.states_folder, self.resumed = restored.states_folder, restored.resumed
+        self.round_hashes, self.versions = restored.round_hashes, restored.versions
+        self.best, self.past = restored.best, restored.past
         self.recorded_rows: pa.Table | None = None
         if resume:
             restored.thaw()
@@ -181,21 +168,17 @@ class RunFolder:
         round_hashes: list[str],
         best: BestModel | None = None,
         ended_early: str = "",
-    ) -> dict[str, str]:
+    ) -> None:
         """Write the final weights, the best ones if there are any, and all hashes; mark the run as finished.
 
         `ended_early` says why the run ended before its last round.
         """
         if best is not None:
-            save_record(best.server, self.path / BEST)
-            sync_file(self.path / BEST)
-            self.record.files[BEST] = file_sha256(self.path / BEST)
+            self._save(BEST, best.server)
             self.record.contents["best"] = best.described()
         if ended_early:
             self.record.contents["ended_early"] = ended_early
-        save_record(server, self.path / FINAL)
-        sync_file(self.path / FINAL)
-        self.record.files[FINAL] = file_sha256(self.path / FINAL)
+        self._save(FINAL, server)
         check_rows(self.path, server.round)  # before their hash is recorded
         self.writer.join()
         hashes = {
@@ -212,7 +195,12 @@ class RunFolder:
             }
         )
         shutil.rmtree(self.states_folder, ignore_errors=True)  # the last checkpoint holds them
-        return hashes
+
+    def _save(self, name: str, server: ServerState) -> None:
+        """Write a state of the server beside run.json, which gets its hash with the next change."""
+        save_record(server, self.path / name)
+        sync_file(self.path / name)
+        self.record.files[name] = file_sha256(self.path / name)
 
     def _opened(self, setup: Setup, identity: str) -> list[str]:
         """Check everything that the run continues from, before anything is changed, and read the last sound
@@ -220,13 +208,6 @@ class RunFolder:
 
         Returns the warnings.
         """
-        self._check_same(setup, identity)
-        contents = self.record.contents
-        said = [] if self._verifies else check_partition(self.path, contents, setup.partition)
-        said += self._checkpoints.restore(with_rows=not self._verifies)
-        return said + self.record.begin_segment(self._checkpoints.rounds_done, code_records(setup.code))
-
-    def _check_same(self, setup: Setup, identity: str) -> None:
         check_unedited(self.path)
         contents = self.record.contents
         if contents["identity"] != identity:
@@ -236,15 +217,6 @@ class RunFolder:
                 "of device, because these would change its results"
             )
         check_drawn(self.path, contents, setup.partition, setup.config)
-
-
-def _partition_sha256(path: Path, partition: Partition, files: Mapping[str, str]) -> str:
-    """Return the hash of the partition's file, and write that if it is not there.
-
-    `files` holds the hashes that run.json knows.
-    """
-    if (path / PARTITION).exists() and PARTITION in files:
-        return files[PARTITION]
-    if not (path / PARTITION).exists():
-        partition.save(path / PARTITION)
-    return file_sha256(path / PARTITION)
+        said = [] if self._verifies else check_partition(self.path, contents)
+        said += self._checkpoints.restore(with_rows=not self._verifies)
+        return said + self.record.begin_segment(self._checkpoints.rounds_done, code_records(setup.code))

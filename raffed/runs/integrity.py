@@ -15,8 +15,8 @@ from raffed.data.partition_file import Partition
 from raffed.data.splits import parse_split
 from raffed.errors import RunFolderError, UsageError
 from raffed.results.files import file_sha256
+from raffed.results.origin import up_to
 from raffed.results.runfile import RUN_FILE, EarlierConfig, RunContents
-from raffed.results.segments import up_to
 from raffed.results.writer import read_metrics, rows_sha256, rows_until
 
 log = logging.getLogger(__name__)
@@ -118,46 +118,29 @@ def check_file(path: Path, name: str, files: Mapping[str, str], advice: str) -> 
         )
 
 
-def check_partition(path: Path, about: RunContents, drawn: Partition | None = None) -> list[str]:
-    """Check the partition's file of a run that has begun.
+def check_partition(path: Path, about: RunContents) -> list[str]:
+    """Check the partition's file of a run that has begun, if run.json lists it.
 
     Args:
         path: The run's folder.
         about: The contents of its run.json.
-        drawn: The partition that the data and the seed give again.
 
     Returns:
         Warnings: that the file is missing, although run.json lists it. An unpacked record or bundle may have
         none.
 
     Raises:
-        RunFolderError: The file is damaged, or is that of another partition.
+        RunFolderError: The file is damaged.
     """
-    advice = f"put it back, or delete it: `raffed resume {path}` then writes it again"
+    if PARTITION not in about["files"]:
+        return []
     if not (path / PARTITION).exists():
-        if PARTITION not in about["files"]:
-            return []
         again = "the data and the seed give the same split, and it is written again"
         then = "put back a copy" if about["state"] == "finished" else again
         return [f"{path / PARTITION}: is missing; {then}"] if about["rounds_done"] else []
-    files = about["files"]
-    if PARTITION in files:
-        check_file(path, PARTITION, files, advice)
-    else:
-        _check_lists(path / PARTITION, str(about["partition_sha256"]), drawn, advice)
+    advice = f"put it back, or delete it: `raffed resume {path}` then writes it again"
+    check_file(path, PARTITION, about["files"], advice)
     return []
-
-
-def _check_lists(path: Path, recorded: str, drawn: Partition | None, advice: str) -> None:
-    """Check a partition's file by its contents, if its own hash was not recorded."""
-    try:
-        found = Partition.load(path)
-    except UsageError as error:
-        raise RunFolderError(f"{error}; {advice}") from error
-    if found.sha256() != recorded:
-        raise RunFolderError(f"{path}: its lists do not have the hash in {RUN_FILE}; {advice}")
-    if drawn is not None and not same_recipe(found, drawn):
-        raise RunFolderError(f"{path}: its recipe is not that of this run's split; {advice}")
 
 
 def check_drawn(path: Path, about: RunContents, drawn: Partition, config: RunConfig) -> None:
@@ -188,16 +171,6 @@ def _labels_of(path: Path) -> object:
         return Partition.load(path).recipe.get("labels_sha256")
     except UsageError:
         return None
-
-
-def same_recipe(found: Partition, drawn: Partition) -> bool:
-    """Return whether two partitions were made in the same way. Older versions of raffed recorded less
-    about it.
-    """
-    common = found.recipe.keys() & drawn.recipe.keys()
-    return found.num_classes == drawn.num_classes and all(
-        found.recipe[name] == drawn.recipe[name] for name in common
-    )
 
 
 def check_rows(path: Path, rounds: int) -> None:

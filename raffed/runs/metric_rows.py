@@ -22,18 +22,7 @@ from raffed.core.params import State
 from raffed.own.user_code import place_of
 from raffed.results import metrics as scores
 from raffed.results.metric import Metric, Row
-from raffed.results.metrics import (
-    CLIENT_LOSS,
-    EPSILON_POISSON,
-    EPSILON_SPENT,
-    METRICS,
-    NEVER_SELECTED,
-    TERM_STRENGTH,
-    TRAINING_LOSS,
-    UNSEEN,
-)
-from raffed.runtime.api import Backend, RoundOrder
-from raffed.runtime.reports import Report, SurveyedClient
+from raffed.runtime.api import Backend, Report, RoundOrder, SurveyedClient
 from raffed.runtime.setup import Setup
 
 # Make the rows of the measure `term_strength`: of each participant, and the medians over participants.
@@ -51,7 +40,7 @@ def strength_rows(number: int, reports: Sequence[Report]) -> list[Row]:
     """
     rows = []
     for model, term in dict.fromkeys(key for r in reports for key in r.scores.strengths):
-        metric, part = TERM_STRENGTH[model], "" if term == ALL else term
+        metric, part = scores.TERM_STRENGTH[model], "" if term == ALL else term
         own = ((r.client, r.scores.strengths.get((model, term))) for r in reports)
         found = [(client, one) for client, one in own if one is not None]
         rows += [metric.row(number, one.value, part=part, client=client, n=one.n) for client, one in found]
@@ -103,17 +92,6 @@ class IdleTerms:
             )
 
 
-ACCURACY = {
-    "global": scores.DOWNLOADED_ACCURACY,
-    "local": scores.LOCAL_ACCURACY,
-    "personal": scores.PERSONAL_ACCURACY,
-}
-OBSERVED = {
-    "global": scores.DOWNLOADED_OBSERVED,
-    "local": scores.LOCAL_OBSERVED,
-    "personal": scores.PERSONAL_OBSERVED,
-}
-F1 = {"global": scores.DOWNLOADED_F1, "local": scores.LOCAL_F1, "personal": scores.PERSONAL_F1}
 Own = Sequence[tuple[int, ScoreCounts]]  # clients, each with its score
 
 
@@ -130,7 +108,7 @@ def round_rows(number: int, reports: list[Report], test: ScoreCounts | None, sec
     for report in reports:
         rows += _participant_rows(number, report)
     rows += _extra_means(number, reports) + strength_rows(number, reports)
-    for model in ACCURACY:
+    for model in scores.ACCURACY:
         rows += _means(number, model, [found for _, found in _own(reports, model)])
     rows += _each_and_mean(number, scores.PRIVATE_ACCURACY, _own(reports, "private"))
     return rows if test is None else rows + _global_rows(number, test)
@@ -145,26 +123,26 @@ def _training_row(number: int, reports: Sequence[Report], seconds: float) -> Row
     n = sum(r.n for r in reports)
     loss = plain_sum(r.loss * r.n for r in reports) / n if n else math.nan  # NaN if nobody trained
     up, down = sum(r.bytes_up for r in reports), sum(r.bytes_down for r in reports)
-    return TRAINING_LOSS.row(number, loss, n=n, bytes_up=up, bytes_down=down, seconds=seconds)
+    return scores.TRAINING_LOSS.row(number, loss, n=n, bytes_up=up, bytes_down=down, seconds=seconds)
 
 
 def _participant_rows(number: int, r: Report) -> list[Row]:
     """Return the rows of one participant."""
     up, down = r.bytes_up, r.bytes_down
     rows = [
-        CLIENT_LOSS.row(
+        scores.CLIENT_LOSS.row(
             number, r.loss, client=r.client, n=r.n, bytes_up=up, bytes_down=down, seconds=r.seconds
         )
     ]
-    for model, metric in ACCURACY.items():
+    for model, metric in scores.ACCURACY.items():
         if model in r.scores.models:
             found = r.scores.models[model]
             rows.append(metric.row(number, found.accuracy, client=r.client, n=found.n))
     if "personal" in r.scores.models:
         own = r.scores.models["personal"]
-        rows.append(OBSERVED["personal"].row(number, own.accuracy_observed, client=r.client, n=own.n))
+        rows.append(scores.PERSONAL_OBSERVED.row(number, own.accuracy_observed, client=r.client, n=own.n))
     for name, (value, count) in r.scores.extra.items():
-        rows.append(METRICS.at("local", "train", name).row(number, value, client=r.client, n=count))
+        rows.append(scores.METRICS.at("local", "train", name).row(number, value, client=r.client, n=count))
     for stage, found in enumerate(r.scores.stages):
         metric = scores.STAGE_ACCURACY
         rows.append(metric.row(number, found.accuracy, client=r.client, number=stage, n=found.n))
@@ -180,7 +158,7 @@ def _extra_means(number: int, reports: Sequence[Report]) -> list[Row]:
         values = [r.scores.extra[name].value for r in reports if name in r.scores.extra]
         known = [value for value in values if not math.isnan(value)]
         mean = plain_sum(known) / len(known) if known else math.nan
-        rows.append(METRICS.at("local", "train", name).row(number, mean, n=len(known)))
+        rows.append(scores.METRICS.at("local", "train", name).row(number, mean, n=len(known)))
     return rows
 
 
@@ -190,9 +168,9 @@ def _means(number: int, model: str, found: Sequence[ScoreCounts]) -> list[Row]:
         return []
     n = len(found)
     return [
-        ACCURACY[model].row(number, plain_sum(one.accuracy for one in found) / n, n=n),
-        OBSERVED[model].row(number, plain_sum(one.accuracy_observed for one in found) / n, n=n),
-        F1[model].row(number, plain_sum(one.macro_f1 for one in found) / n, n=n),
+        scores.ACCURACY[model].row(number, plain_sum(one.accuracy for one in found) / n, n=n),
+        scores.OBSERVED[model].row(number, plain_sum(one.accuracy_observed for one in found) / n, n=n),
+        scores.F1[model].row(number, plain_sum(one.macro_f1 for one in found) / n, n=n),
     ]
 
 
@@ -219,30 +197,6 @@ def validation_rows(number: int, reports: list[Report], val: ScoreCounts | None)
         rows.append(scores.VALIDATION_ACCURACY.row(number, val.accuracy, n=val.n))
         rows.append(scores.VALIDATION_LOSS.row(number, val.mean_loss, n=val.n))
     return rows
-
-
-def survey_rows(
-    number: int, standings: Iterable[SurveyedClient], oracle: bool, visited: Sequence[bool]
-) -> list[Row]:
-    """Return the rows of every client between rounds, and the means.
-
-    `oracle` says that nobody holds the global model. `visited` says for each client whether it has taken part
-    in a round so far.
-    """
-    found = list(standings)
-    whole = scores.ORACLE_BETWEEN if oracle else scores.GLOBAL_BETWEEN
-    rows = _each_and_mean(number, whole, _own(found, "global"))
-    rows += _each_and_mean(number, scores.PERSONAL_BETWEEN, _own(found, "personal"))
-    never = float(sum(not one for one in visited))
-    return [*rows, NEVER_SELECTED.row(number, never, n=len(visited))]
-
-
-def unseen_rows(number: int, standings: Iterable[SurveyedClient]) -> list[Row]:
-    """Return the rows of the clients that never train, and the means."""
-    found = list(standings)
-    return [
-        row for model, metric in UNSEEN.items() for row in _each_and_mean(number, metric, _own(found, model))
-    ]
 
 
 def _each_and_mean(number: int, metric: Metric, own: Own) -> list[Row]:
@@ -278,10 +232,13 @@ class ClientSurvey:
         """
         clients = tuple(self._setup.data.trainable)
         kept = tuple(versions.get(client, 0) for client in clients)
-        order = _order(server, clients, kept)
+        order, number = RoundOrder.alone(server.broadcast(), clients, kept, measure=True), server.round
         oracle = not self._setup.method.has_global
         found = self._backend.survey(order, self.oracle(server, versions, last) if oracle else whole)
-        return survey_rows(server.round, found, oracle, [version > 0 for version in kept])
+        metric = scores.ORACLE_BETWEEN if oracle else scores.GLOBAL_BETWEEN
+        rows = _each_and_mean(number, metric, _own(found, "global"))
+        rows += _each_and_mean(number, scores.PERSONAL_BETWEEN, _own(found, "personal"))
+        return [*rows, scores.NEVER_SELECTED.row(number, float(kept.count(0)), n=len(kept))]
 
     def unseen_rows(self, server: ServerState, whole: Broadcast | None) -> list[Row]:
         """Return the rows about the clients that never train: each is scored as one that comes new.
@@ -293,8 +250,11 @@ class ClientSurvey:
         clients = self._setup.data.unseen
         if not clients:
             return []
-        order = _order(server, clients, (0,) * len(clients))
-        return unseen_rows(server.round, self._backend.survey(order, whole))
+        order = RoundOrder.alone(server.broadcast(), clients, (0,) * len(clients), measure=True)
+        found, rows = self._backend.survey(order, whole), list[Row]()
+        for model, metric in scores.UNSEEN.items():
+            rows += _each_and_mean(server.round, metric, _own(found, model))
+        return rows
 
     def oracle(self, server: ServerState, versions: Mapping[int, int], last: RoundOrder) -> Broadcast | None:
         """Return the server's layers, completed by the mean of the layers that the last participants keep.
@@ -317,12 +277,6 @@ class ClientSurvey:
             total.merge(part)
         own = total.value(split.own(self._initial.w, self._norms))
         return unaddressed(server.replace(w=server.w.joined(own, self._initial.w.names)).broadcast())
-
-
-def _order(server: ServerState, clients: tuple[int, ...], versions: tuple[int, ...]) -> RoundOrder:
-    """Return the order to score clients one by one. Their weights are 0, since nothing is uploaded."""
-    stacks = tuple((client,) for client in clients)
-    return RoundOrder(server.broadcast(), clients, (0.0,) * len(clients), versions, True, stacks)
 
 
 # Compute (ε, δ) of a run's noise by Rényi differential privacy, with opacus (extra `privacy`).
@@ -406,8 +360,8 @@ class Accountant:
         if not privacy.noise:
             return []
         worst = max(self._visits.values(), default=0)
-        rows = [EPSILON_SPENT.row(number, epsilon(privacy.noise, worst, privacy.delta), n=worst)]
+        rows = [scores.EPSILON_SPENT.row(number, epsilon(privacy.noise, worst, privacy.delta), n=worst)]
         if privacy.noise_at == "server":
             spent = epsilon_of(privacy.noise, self._rounds, privacy.delta)
-            rows.append(EPSILON_POISSON.row(number, spent, n=number))
+            rows.append(scores.EPSILON_POISSON.row(number, spent, n=number))
         return rows

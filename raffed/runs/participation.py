@@ -21,6 +21,7 @@ from raffed.results.metric import Row
 from raffed.runtime.api import Backend, RoundOrder
 from raffed.runtime.federated_data import FederatedData
 from raffed.runtime.placement import make_stacks
+from raffed.runtime.setup import Setup
 
 
 def no_losses(clients: Sequence[int]) -> Sequence[float]:
@@ -70,15 +71,8 @@ def losses_by(backend: Backend, server: Callable[[], ServerState], versions: Map
     """
 
     def losses(clients: Sequence[int]) -> Sequence[float]:
-        order = RoundOrder(
-            server().broadcast(),
-            tuple(clients),
-            (0.0,) * len(clients),
-            tuple(versions.get(client, 0) for client in clients),
-            False,
-            tuple((client,) for client in clients),
-        )
-        return backend.losses(order)
+        kept = [versions.get(client, 0) for client in clients]
+        return backend.losses(RoundOrder.alone(server().broadcast(), clients, kept, measure=False))
 
     return losses
 
@@ -204,45 +198,37 @@ class RoundPlan:
 
     @staticmethod
     def of(
-        data: FederatedData,
-        mean: Mean,
-        number: int,
-        *,
-        cohort: int,
-        masks: bool,
-        losses: Losses = no_losses,
-        clock: Clock | None = None,
-        arrived: Mapping[int, int] | None = None,
+        setup: Setup, number: int, losses: Losses = no_losses, arrived: Mapping[int, int] | None = None
     ) -> RoundPlan:
         """Return the plan of a round.
 
         Args:
-            data: The clients of the run and their samples.
-            mean: The mean of the run's method.
+            setup: The run.
             number: Number of the round.
-            cohort: Clients that are trained in one stack (`numerics.cohort`).
-            masks: Whether uploads are masked.
             losses: Function from clients to losses, if the selection needs them.
-            clock: The run's virtual clock, for a server that does not wait.
             arrived: Client → number of the model from which it began, for a server that does not wait.
         """
-        federation, sizes = data.federation, data.sizes_at(number)
-        participants = (
-            RoundParticipants.of(data, number, losses)
-            if arrived is None
-            else RoundParticipants.present(sorted(arrived))
-        )
+        config, data = setup.config, setup.data
+        federation, sizes, starts = config.federation, data.sizes_at(number), tuple[int, ...]()
+        if arrived is None:
+            participants = RoundParticipants.of(data, number, losses)
+        else:
+            participants = RoundParticipants.present(sorted(arrived))
         trained = participants.trained
-        weights = participants.weights(mean, sizes, lambda client: data.class_counts_at(number, client))
-        starts = tuple(arrived[client] for client in trained) if arrived is not None else ()
+        weights = participants.weights(
+            setup.method.mean, sizes, lambda client: data.class_counts_at(number, client)
+        )
+        if arrived is not None:
+            starts = tuple(arrived[client] for client in trained)
+            weights = discounted(config.clock, number, weights, starts)
         return RoundPlan(
             number,
             participants,
             sizes,
-            weights if clock is None else discounted(clock, number, weights, starts),
-            stacks=make_stacks(trained, sizes, cohort),
+            weights,
+            stacks=make_stacks(trained, sizes, config.numerics.cohort),
             faults=tuple(participants.faults[client] for client in trained),
-            peers=participants.counted if masks else (),
+            peers=participants.counted if config.privacy.masks else (),
             measure=(number + 1) % federation.eval_every == 0 or number + 1 == federation.rounds,
             surveyed=number + 1 > federation.rounds - federation.survey,
             starts=starts,

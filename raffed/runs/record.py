@@ -28,7 +28,16 @@ from raffed.data.preparation import Transform, transform_from, transform_text
 from raffed.data.transforms import prepare_inputs
 from raffed.errors import DataFileError, RaffedError, RunFolderError, UsageError
 from raffed.methods import OwnMethod, method_info
-from raffed.results.origin import all_files, changed_files, code_before, command_line, commit
+from raffed.results.lock import Place, of_folder
+from raffed.results.origin import (
+    all_files,
+    changed_files,
+    code_before,
+    command_line,
+    commit,
+    difference,
+    up_to,
+)
 from raffed.results.remote import STATE_FILE
 from raffed.results.runfile import (
     RUN_FILE,
@@ -42,9 +51,7 @@ from raffed.results.runfile import (
     versions,
     write_json,
 )
-from raffed.results.segments import difference, up_to
 from raffed.runs.code_record import code_records, revision_of
-from raffed.runs.folder_place import Place, of_folder
 from raffed.runtime.machine import kernels_enabled, linear_library, processor
 from raffed.runtime.setup import Setup, style_of
 
@@ -230,13 +237,10 @@ def hardware() -> dict[str, str | int | None]:
     The last entries may change bits: the processor, the vector instructions that torch uses, the library of
     large linear layers, and whether RAFFED_KERNELS switches raffed's own kernels off.
     """
-    about: dict[str, str | int | None] = {
+    return {
         "machine": platform.machine(),
         "system": platform.platform(),
         "cores": os.cpu_count(),
-    }
-    return {
-        **about,
         "processor": processor(),
         "vectors": torch.backends.cpu.get_cpu_capability(),
         "linear": linear_library(),

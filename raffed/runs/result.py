@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raffed.errors import RunFolderError
+from raffed.results.lock import gone, written
+from raffed.results.metric import Metric
+from raffed.results.metrics import PERSONAL_ACCURACY, TEST_ACCURACY
 from raffed.results.runfile import RUN_FILE, read_run
-from raffed.runs.folder_place import gone, written
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,7 +54,7 @@ class RunResult:
         Returns:
             A fraction in [0, 1]; NaN if there was no evaluation.
         """
-        return self._last("global", "test")
+        return self._last(TEST_ACCURACY)
 
     @property
     def personalization(self) -> float:
@@ -62,7 +65,7 @@ class RunResult:
         Returns:
             A fraction in [0, 1]; NaN if the clients have no local test parts.
         """
-        return self._last("personal", "local_test")
+        return self._last(PERSONAL_ACCURACY)
 
     @property
     def accuracy_best(self) -> tuple[float, int]:
@@ -74,8 +77,7 @@ class RunResult:
             A fraction in [0, 1] and the round, the first one if several are equal; (NaN, 0) without an
             evaluation.
         """
-        rows = self._rows("global", "test")
-        return _best(rows["round"].tolist(), rows["value"].tolist())
+        return _best(self._values(TEST_ACCURACY))
 
     @property
     def personalization_by_samples(self) -> tuple[float, float, int]:
@@ -89,31 +91,27 @@ class RunResult:
 
         found = by_samples(self.metrics)
         found = found[(found["model"] == "personal") & (found["metric"] == "accuracy")].sort_values("round")
-        values = found["value"].tolist()
-        best, round = _best(found["round"].tolist(), values)
-        return (values[-1] if values else math.nan), best, round
+        values = list(zip(found["round"].tolist(), found["value"].tolist(), strict=True))
+        return (values[-1][1] if values else math.nan), *_best(values)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return all metric rows as a pandas data frame in long form (see `raffed.results.schema`)."""
         frame: pd.DataFrame = self.metrics.to_pandas()
         return frame
 
-    def _last(self, model: str, split: str) -> float:
-        values = self._rows(model, split)["value"]
-        return float(values.iloc[-1]) if len(values) else float("nan")
+    def _last(self, metric: Metric) -> float:
+        values = self._values(metric)
+        return values[-1][1] if values else math.nan
 
-    def _rows(self, model: str, split: str) -> pd.DataFrame:
-        """Return the rows of the accuracy over all clients and classes, by round."""
-        rows = self.to_pandas()
-        kept = (rows["model"] == model) & (rows["split"] == split) & (rows["metric"] == "accuracy")
-        kept &= rows["client"].isna() & rows["class"].isna()
-        found: pd.DataFrame = rows[kept].sort_values("round")
-        return found
+    def _values(self, metric: Metric) -> list[tuple[int, float]]:
+        from raffed.results.by_samples import common_values
+
+        return common_values(self.metrics, metric)
 
 
-def _best(rounds: list[int], values: list[float]) -> tuple[float, int]:
+def _best(values: Iterable[tuple[int, float]]) -> tuple[float, int]:
     """Return the highest value and its first round; (NaN, 0) without a number."""
-    known = [(value, -round) for round, value in zip(rounds, values, strict=True) if not math.isnan(value)]
+    known = [(value, -round) for round, value in values if not math.isnan(value)]
     value, round = max(known, default=(math.nan, 0))
     return value, -round
 

@@ -9,12 +9,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from raffed.config.sections import Clock
 from raffed.core import seeds
 from raffed.core.aggregation.uploads import PartialSum, UploadAccumulator
 from raffed.core.measures.scores import ScoreCounts
 from raffed.core.messages import Broadcast, ServerState
-from raffed.core.server import Mean
 from raffed.core.training.session import batched, completed_steps, drawn_epochs
 from raffed.errors import UsageError
 from raffed.federation.faults import attack_rows
@@ -22,11 +20,10 @@ from raffed.federation.selection import Losses
 from raffed.results.metric import Row
 from raffed.results.metrics import BROADCAST_ACCURACY, STALENESS, TRAINING_ACCURACY, VIRTUAL_SECONDS
 from raffed.runs.participation import RoundParticipants, RoundPlan, drawn_clients, no_losses
-from raffed.runtime.api import Asked, RoundOrder
+from raffed.runtime.api import Asked, Report, RoundOrder
 from raffed.runtime.federated_data import FederatedData
 from raffed.runtime.network_setup import make_network
 from raffed.runtime.placement import make_stacks
-from raffed.runtime.reports import Report
 from raffed.runtime.setup import Setup
 
 # Events on the virtual clock of a run (config/sections.py): who is done when, and from which model it began.
@@ -208,31 +205,15 @@ class RoundSchedule:
     """Plans the rounds of a run. If the server does not wait, it keeps the models that are still needed.
 
     Args:
-        data: The clients and their samples.
-        mean: The mean of the run's method.
-        clock: The section `clock` of the run.
-        timeline: The steps of the server on the virtual clock, or None without one.
+        setup: The run.
         losses: Function from clients to the losses of the present model.
         past: Number → the server's state of that time, as a checkpoint holds them.
-        cohort: Clients that are trained in one stack (`numerics.cohort`).
-        masks: Whether uploads are masked.
     """
 
-    def __init__(
-        self,
-        data: FederatedData,
-        mean: Mean,
-        clock: Clock,
-        timeline: Timeline | None,
-        losses: Losses,
-        past: Mapping[int, ServerState],
-        *,
-        cohort: int,
-        masks: bool,
-    ) -> None:
-        self._data, self._mean, self._losses = data, mean, losses
-        self._cohort, self._masks, self._clock = cohort, masks, clock
-        self._timeline, self._waits = timeline, not clock.asynchronous
+    def __init__(self, setup: Setup, losses: Losses, past: Mapping[int, ServerState]) -> None:
+        self._setup, self._data, self._losses = setup, setup.data, losses
+        self._timeline = Timeline(setup) if setup.config.clock.speeds else None
+        self._waits = not setup.config.clock.asynchronous
         self.past: dict[int, ServerState] = dict(past)
 
     def plan(self, number: int, losses: bool = True) -> RoundPlan:
@@ -242,20 +223,17 @@ class RoundSchedule:
             number: Number of the round.
             losses: Whether the losses of the present model may be asked for.
         """
-        plan_of = functools.partial(
-            RoundPlan.of, self._data, self._mean, number, cohort=self._cohort, masks=self._masks
-        )
         if self._waits or self._timeline is None:
-            return plan_of(losses=self._losses if losses else no_losses)
+            return RoundPlan.of(self._setup, number, self._losses if losses else no_losses)
         arrived = {one.client: one.start for one in self._timeline.step(number).arrivals}
-        plan = plan_of(clock=self._clock, arrived=arrived)
+        plan = RoundPlan.of(self._setup, number, arrived=arrived)
         groups = {
             start: tuple(client for client in arrived if arrived[client] == start) for start in plan.starts
         }
         stacks = [
             stack
             for start in sorted(groups)
-            for stack in make_stacks(groups[start], plan.sizes, self._cohort)
+            for stack in make_stacks(groups[start], plan.sizes, self._setup.config.numerics.cohort)
         ]
         return replace(plan, stacks=tuple(stacks))
 
@@ -325,13 +303,13 @@ class RoundSchedule:
             done: Number of rounds done.
         """
         made, plan, faults = list[Row](), scoring.training.plan, self._data.faults
-        for metric, asked in ((BROADCAST_ACCURACY, scoring.sent), (TRAINING_ACCURACY, scoring.train)):
-            if asked is not None:
-                counts = asked()
+        for metric, part in ((BROADCAST_ACCURACY, "sent"), (TRAINING_ACCURACY, "train")):
+            if part in scoring.asked:
+                counts = scoring.asked[part]()
                 made.append(metric.row(done, counts.accuracy, n=counts.n))
         made += plan.participants.rows(done) if faults.any else []
         clients, trained = self._data.partition.num_clients, scoring.training.order.participants
-        made += attack_rows(faults, self._data.seed, clients, done, trained, scoring.attack)
+        made += attack_rows(faults, self._data.seed, clients, done, trained, scoring.asked.get("attack"))
         return made + self._clock_rows(plan)
 
     def _clock_rows(self, plan: RoundPlan) -> list[Row]:
@@ -386,16 +364,12 @@ class RoundInTraining:
 class RoundInScoring:
     """A round whose uploads have been aggregated and whose scores have been requested.
 
-    `whole` is the global model, or None if there is none. `test` and `val` are its scores. `sent` is the
-    score of the broadcast weights, where a server's rule scores other weights. `attack` is the score of a
-    backdoor, and `train` that on the training samples.
+    `whole` is the global model, or None if there is none. `asked` holds its scores by the parts of the scored
+    samples ("test", "val", "attack", "train"), and as "sent" those of the broadcast weights, where a server's
+    rule scores other weights. What is not scored is not there.
     """
 
     training: RoundInTraining
     reports: list[Report]
     whole: Broadcast | None
-    test: Asked[ScoreCounts] | None
-    val: Asked[ScoreCounts] | None
-    sent: Asked[ScoreCounts] | None
-    attack: Asked[ScoreCounts] | None
-    train: Asked[ScoreCounts] | None
+    asked: Mapping[str, Asked[ScoreCounts]]

@@ -23,9 +23,8 @@ from raffed.methods.authors import is_authors
 from raffed.models.catalogue import MODELS, model_name
 from raffed.results.files import check_tree
 from raffed.results.lock import check_unused, held, this_process
-from raffed.results.origin import command_line
+from raffed.results.origin import command_line, said_in, warn_anew
 from raffed.results.runfile import RUN_FILE, read_run, write_json
-from raffed.results.segments import said_in, warn_anew
 from raffed.results.storage import is_url, local_folder, mirrored
 from raffed.runs.result import RunResult, result_of, result_there
 from raffed.runtime.machine import check_switches, steps_of_a_run
@@ -139,10 +138,7 @@ def run(
     """
     with local_folder(out) as path:
         here = path.absolute()  # absolute, because the process may change its working folder during the run
-        with closing(run_events(config, here, False, stop, begun)) as events:
-            for event in events:
-                if watch is not None:
-                    watch(event)
+        _watched(run_events(config, here, False, stop, begun), watch)
         return result_there(here, None if out is None or is_url(out) else path)
 
 
@@ -198,11 +194,16 @@ def resume(
         check_code(here, about, config, accept_changed_code)
         if runtime is not None:
             config = replace(config, runtime=runtime)
-        with closing(run_events(config, here, True, stop, begun)) as events:
-            for event in events:
-                if watch is not None:
-                    watch(event)
+        _watched(run_events(config, here, True, stop, begun), watch)
         return result_there(here, told)
+
+
+def _watched(events: Generator[RoundEvent, None, None], watch: RoundWatcher | None) -> None:
+    """Execute a run to its end."""
+    with closing(events):
+        for event in events:
+            if watch is not None:
+                watch(event)
 
 
 def run_events(
@@ -282,7 +283,7 @@ def _serial(
     setup = ready()
     from raffed.runs.checkpoint import CLIENT_STATES
     from raffed.runs.federation import conduct
-    from raffed.runtime.serial import SerialBackend
+    from raffed.runtime.worker import SerialBackend
 
     yield from conduct(setup, path, resumed, SerialBackend(setup, path / CLIENT_STATES), stop)
 

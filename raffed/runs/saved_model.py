@@ -28,8 +28,7 @@ from raffed.models.own.wrapping import ModelInputs
 from raffed.results.files import replacing
 from raffed.results.runfile import RunContents, read_run
 from raffed.results.storage import fetched
-from raffed.runs.best_model import BEST
-from raffed.runs.checkpoint import CLIENT_STATES, checkpoints
+from raffed.runs.checkpoint import BEST, CLIENT_STATES, checkpoints
 from raffed.runs.code_record import check_code
 from raffed.runs.folder import FINAL, run_config
 from raffed.runs.integrity import check_file
@@ -109,8 +108,8 @@ def export(
     beside = {_beside(place): option for place, option in places.items()}
     for place, option in {**places, **beside}.items():
         check_new_file(place, option)
-    if onnx is not None:
-        _check_onnx()
+    if onnx is not None and importlib.util.find_spec("onnx") is None:
+        raise UsageError("--onnx needs the package onnx: pip install 'raffed[onnx]'")
     with fetched(run, whole=True) as folder:
         net = _net(folder, client, best, accept_changed_code)
         about = read_run(folder)
@@ -243,8 +242,3 @@ def _write_onnx(module: nn.Module, inputs: ModelInputs, file: Path) -> None:
             dynamic_axes={name: {0: "batch"} for name in ("inputs", *names)},
             dynamo=False,
         )
-
-
-def _check_onnx() -> None:
-    if importlib.util.find_spec("onnx") is None:
-        raise UsageError("--onnx needs the package onnx: pip install 'raffed[onnx]'")

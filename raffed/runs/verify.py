@@ -19,8 +19,8 @@ from raffed.config.run import RunConfig
 from raffed.errors import RaffedError, UsageError
 from raffed.methods.authors import is_authors, without_engine
 from raffed.results.files import check_tree
+from raffed.results.origin import DECIDE, difference
 from raffed.results.runfile import RUN_FILE, RunContents, read_run, versions
-from raffed.results.segments import DECIDE, difference
 from raffed.results.writer import read_metrics, rows_sha256, without_client_losses
 from raffed.runs.author_run import author_events
 from raffed.runs.checkpoint import CHECKPOINTS, RunState, checkpoint_state, checkpoints, client_states_sha256
@@ -42,8 +42,8 @@ from raffed.runtime.api import Backend
 from raffed.runtime.client_states import UNREADABLE, link
 from raffed.runtime.record_codec import digest
 from raffed.runtime.run_method import method_of
-from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import Setup, prepare_run
+from raffed.runtime.worker import SerialBackend
 from raffed.scratch import scratch_folder
 
 if TYPE_CHECKING:
@@ -168,16 +168,11 @@ class Repetition:
                 shutil.copy2(self._path / RUN_FILE, place / RUN_FILE)
             folder = RunFolder(place, self._setup, resume=start is not None, verifies=True)
             numbers = range(first + 1, first + count + 1)
+            # Up to the one with which a rule is recorded to have ended the run. Whether it does is a check
+            ends = len(self._recorded) if self._ended_early else 0
             with closing(SerialBackend(self._setup, folder.states_folder)) as backend:
-                yield from self._rounds(self._loop(backend, folder), backend, numbers)
+                yield from self._rounds(RoundLoop(self._setup, backend, folder, ends), backend, numbers)
             yield from self._rows(read_metrics(place), numbers)
-
-    def _loop(self, backend: Backend, folder: RunFolder) -> RoundLoop:
-        """Return the rounds as they were executed, up to the one with which a rule is recorded to have ended
-        the run. Whether the rule ends it there is a check of its own.
-        """
-        early = len(self._recorded) if self._ended_early else 0
-        return RoundLoop(self._setup, backend, folder, ends=early)
 
     def _rounds(self, loop: RoundLoop, backend: Backend, numbers: range) -> Iterator[VerificationCheck]:
         """Execute rounds and compare their weights, and the states wherever a checkpoint was kept."""
@@ -186,7 +181,7 @@ class Repetition:
             yield VerificationCheck("weights", self._recorded[number - 1], loop.now.round_hashes[-1], number)
             kept = self._path / CHECKPOINTS / f"round-{number:06d}"
             if kept.exists():
-                server = or_unreadable(lambda: str(checkpoint_state(kept)["server_sha256"]))  # noqa: B023
+                server = or_unreadable(lambda: checkpoint_state(kept)["server_sha256"])  # noqa: B023
                 yield VerificationCheck("server", server, digest(loop.now.server), number)
                 states = or_unreadable(lambda: client_states_sha256(client_state_hashes(kept)))  # noqa: B023
                 found = client_states_sha256(backend.client_state_digests(loop.now.versions))
@@ -196,7 +191,10 @@ class Repetition:
 
     def _rows(self, again: pa.Table, numbers: range) -> Iterator[VerificationCheck]:
         """Compare the metric rows of rounds with those made again."""
-        recorded = _or_none(self._path)
+        try:
+            recorded = read_metrics(self._path)
+        except RaffedError:
+            recorded = None
         if "kept" in read_run(self._path).get("hashes", {}):
             again = without_client_losses(again)
         for number in numbers:
@@ -211,13 +209,6 @@ class Repetition:
 
 def _of_round(rows: pa.Table, number: int) -> pa.Table:
     return rows.filter(pc.equal(rows["round"], number))
-
-
-def _or_none(path: Path) -> pa.Table | None:
-    try:
-        return read_metrics(path)
-    except RaffedError:
-        return None
 
 
 class EngineRepetition(Repetition):
@@ -305,11 +296,11 @@ def verify(
     authors = is_authors(config.method)
     method = None if authors else method_of(config)
     recorded = recorded_hashes(path, about)
-    identity = VerificationCheck("configuration", str(about.get("identity")), config.identity())
+    identity = VerificationCheck("configuration", about["identity"], config.identity())
     checks = [identity, *check_files(path, about, recorded, method)]
     setup = _setup(without_engine(config), str(about.get("data_sha256", "")))
     drawn = setup.partition.sha256()
-    split = VerificationCheck("split drawn again", str(about.get("partition_sha256")), drawn)
+    split = VerificationCheck("split drawn again", about["partition_sha256"], drawn)
     checks += [*check_recipe(path, setup.partition), split]
     checks += check_validation(path, about, config, recorded, method)
     again = Repetition(setup, path, recorded, "ended_early" in about)
@@ -317,15 +308,16 @@ def verify(
         config = config.changed({"runtime.author_python": author_python})
         again = EngineRepetition(config, about, setup, path, recorded)
     if identity.ok and split.ok:
-        sound = {round_of(one): one for one in checkpoints(path) if _sound(one, checks)}
+        bad = [check.what.partition(",")[0] for check in checks if not check.ok]
+        sound = {round_of(one): one for one in checkpoints(path) if one.name not in bad}
         first = config.federation.forked_at  # the rounds before were computed under other settings
         beginning = {} if first else {0: None}
         starts = {**beginning, **{done: one for done, one in sound.items() if done >= first}}
         checks += again.checks(starts, rounds, watch) if starts else ()
     return Certificate(
         path,
-        str(about.get("run_id")),
-        str(about.get("state")),
+        about["run_id"],
+        about["state"],
         len(recorded),
         tuple(again.done),
         tuple(checks),
@@ -357,10 +349,6 @@ def _setup(config: RunConfig, data_sha256: str) -> Setup:
     return prepare_run(replace(config, data=data, runtime=runtime), data_sha256=data_sha256)
 
 
-def _sound(checkpoint: Path, checks: list[VerificationCheck]) -> bool:
-    return all(check.ok for check in checks if check.what.startswith(checkpoint.name))
-
-
 def recorded_hashes(path: Path, about: RunContents) -> list[str]:
     """Return the hash of the weights after every recorded round.
 
@@ -372,7 +360,7 @@ def recorded_hashes(path: Path, about: RunContents) -> list[str]:
         return list(about["engine"].get("round_hashes", []))
     for one in reversed(checkpoints(path)):
         with contextlib.suppress(RaffedError):  # a damaged checkpoint is reported by its own check
-            return list(checkpoint_state(one).get("round_hashes", []))
+            return checkpoint_state(one)["round_hashes"]
     return []
 
 
@@ -394,7 +382,7 @@ def _differs(about: RunContents) -> tuple[str, ...]:
     vector instructions and libraries.
     """
     here = {**versions(), **{name: value for name, value in hardware().items() if name in DECIDE}}
-    there = {**about.get("hardware", {}), **about.get("versions", {})}
+    there = {**about["hardware"], **about["versions"]}
     return tuple(
         f"{name} {there.get(name)} → {version}"
         for name, version in here.items()

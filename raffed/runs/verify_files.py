@@ -19,8 +19,8 @@ from raffed.results.files import file_sha256
 from raffed.results.remote import STATE_FILE
 from raffed.results.runfile import RUN_FILE, RunContents, json_text
 from raffed.results.writer import parts_of, read_metrics, rows_sha256, rows_until
-from raffed.runs.best_model import BEST, values_in
 from raffed.runs.checkpoint import (
+    BEST,
     CHECKPOINTS,
     CLIENT_STATES,
     SERVER,
@@ -30,9 +30,10 @@ from raffed.runs.checkpoint import (
     damaged_client_states,
     other_states,
     round_sha256,
+    values_in,
 )
 from raffed.runs.folder import FINAL
-from raffed.runs.integrity import PARTITION, EarlierRounds, same_recipe
+from raffed.runs.integrity import PARTITION, EarlierRounds
 from raffed.runtime.client_states import UNREADABLE, saved_client_states, saved_hashes
 from raffed.runtime.record_codec import digest, load_server, saved_digest
 
@@ -124,15 +125,7 @@ def check_validation(
         yield VerificationCheck("best round", str(best["round"]), str(chosen[0] if chosen else "none"))
         there = 0 < best["round"] <= len(recorded)
         weights = recorded[best["round"] - 1] if there else "no such round"
-        yield VerificationCheck(f"{BEST}, weights", weights, _best_weights(path / BEST, method))
-
-
-def _best_weights(path: Path, method: Method) -> str:
-    try:
-        server = load_server(path, method)
-    except RaffedError:
-        return "unreadable"
-    return round_sha256(server)
+        yield _read(f"{BEST}, weights", weights, lambda: _weights(path / BEST, method))
 
 
 def check_files(
@@ -144,27 +137,19 @@ def check_files(
     author's engine, whose checkpoint is one file that is never opened here.
     """
     written = hashlib.sha256(json_text(about).encode()).hexdigest()
-    yield VerificationCheck(
-        f"{RUN_FILE}, file", written, or_unreadable(partial(file_sha256, path / RUN_FILE))
-    )
+    yield _read(f"{RUN_FILE}, file", written, lambda: file_sha256(path / RUN_FILE))
     yield from _bytes(path, about)
     if (path / PARTITION).exists() or PARTITION in about["files"]:
-        split = lambda: Partition.load(path / PARTITION).sha256()  # noqa: E731
-        yield VerificationCheck(PARTITION, str(about.get("partition_sha256")), or_unreadable(split))
+        yield _read(PARTITION, about["partition_sha256"], lambda: Partition.load(path / PARTITION).sha256())
     if method is not None:
+        earlier = EarlierRounds(tuple(about.get("earlier", ())))
         for one in checkpoints(path):
-            yield from _checkpoint(
-                one,
-                recorded,
-                str(about.get("identity")),
-                EarlierRounds(tuple(about.get("earlier", ()))),
-                method,
-            )
+            yield from _checkpoint(one, recorded, about["identity"], earlier, method)
     yield from _store(path)
     if not recorded and about.get("rounds_done"):
         yield VerificationCheck("rounds done that a checkpoint holds", str(about["rounds_done"]), "0")
-    until = lambda: str(min(rows_until(path)[0], len(recorded)))  # noqa: E731
-    yield VerificationCheck("rounds with metric rows", str(len(recorded)), or_unreadable(until))
+    count = len(recorded)
+    yield _read("rounds with metric rows", str(count), lambda: str(min(rows_until(path)[0], count)))
     if "hashes" in about:
         yield from _results(path, about["hashes"], recorded, method)
 
@@ -174,15 +159,14 @@ def _results(
 ) -> Iterator[VerificationCheck]:
     """Compare the results of a finished run with its three hashes."""
     if method is not None:
-        final = partial(_weights, path / FINAL, method)
-        yield VerificationCheck(FINAL, hashes["weights"], or_unreadable(final))
+        yield _read(FINAL, hashes["weights"], lambda: _weights(path / FINAL, method))
     last = recorded[-1] if recorded else "no round"
     yield VerificationCheck("final weights, last round", last, hashes["weights"])
-    rows = lambda: rows_sha256(read_metrics(path))  # noqa: E731
-    yield VerificationCheck("metric rows", hashes.get("kept", hashes["metrics"]), or_unreadable(rows))
+    rows = hashes.get("kept", hashes["metrics"])
+    yield _read("metric rows", rows, lambda: rows_sha256(read_metrics(path)))
     checkpoint = path / CHECKPOINTS / f"round-{len(recorded):06d}"
-    states = lambda: client_states_sha256(client_state_hashes(checkpoint))  # noqa: E731
-    yield VerificationCheck("vaults of the clients", hashes["vaults"], or_unreadable(states))
+    states = partial(client_state_hashes, checkpoint)
+    yield _read("vaults of the clients", hashes["vaults"], lambda: client_states_sha256(states()))
 
 
 def _bytes(path: Path, about: RunContents) -> Iterator[VerificationCheck]:
@@ -201,11 +185,7 @@ def _bytes(path: Path, about: RunContents) -> Iterator[VerificationCheck]:
     read = [*parts_of(path), *states]
     there = [one.relative_to(path).as_posix() for one in read]
     for name in sorted({*there, *once}):
-        yield VerificationCheck(
-            f"{name}, file",
-            files.get(name, "not the run's"),
-            or_unreadable(partial(file_sha256, path / name)),
-        )
+        yield _read(f"{name}, file", files.get(name, "not the run's"), partial(file_sha256, path / name))
 
 
 def check_recipe(path: Path, drawn: Partition) -> Iterator[VerificationCheck]:
@@ -213,7 +193,8 @@ def check_recipe(path: Path, drawn: Partition) -> Iterator[VerificationCheck]:
     cover that.
     """
     with contextlib.suppress(RaffedError):  # an unreadable file is reported by its own check
-        ok = same_recipe(Partition.load(path / PARTITION), drawn)
+        found = Partition.load(path / PARTITION)
+        ok = (found.num_classes, found.recipe) == (drawn.num_classes, drawn.recipe)
         yield VerificationCheck(f"{PARTITION}, recipe", "this split's", "this split's" if ok else "another's")
 
 
@@ -225,22 +206,20 @@ def _checkpoint(
     except RaffedError:
         yield VerificationCheck(one.name, "a checkpoint", UNREADABLE)
         return
-    yield VerificationCheck(one.name, str(said.get("server_sha256")), digest(server))
+    yield VerificationCheck(one.name, said["server_sha256"], digest(server))
     weights = recorded[server.round - 1] if 0 < server.round <= len(recorded) else "no such round"
     yield VerificationCheck(f"{one.name}, weights", weights, round_sha256(server))
     ours = said["identity"] == identity or earlier.accepts(said["identity"], round_of(one))
-    if not ours or said.get("round_hashes") != recorded[: round_of(one)]:
+    if not ours or said["round_hashes"] != recorded[: round_of(one)]:
         yield VerificationCheck(f"{one.name}, state.json", "this run's", "another's")
     for name, sha256 in other_states(said).items():
-        state = partial(saved_digest, one / name, ServerState)
-        yield VerificationCheck(f"{one.name}, {name}", sha256, or_unreadable(state))
+        yield _read(f"{one.name}, {name}", sha256, partial(saved_digest, one / name, ServerState))
     damaged = damaged_client_states(one, said)
     for name, (hashed, found) in damaged.items():
         yield VerificationCheck(f"{one.name}, {name}", hashed, found)
     if said["vaults"] and not damaged:
-        yield VerificationCheck(
-            f"{one.name}, vaults", f"{len(said['vaults'])} hashes", f"{len(said['vaults'])} hashes"
-        )
+        count = f"{len(said['vaults'])} hashes"
+        yield VerificationCheck(f"{one.name}, vaults", count, count)
 
 
 def _store(path: Path) -> Iterator[VerificationCheck]:
@@ -264,13 +243,17 @@ def client_state_hashes(checkpoint: Path) -> dict[int, str]:
 
 
 def _weights(path: Path, method: Method) -> str:
-    server = load_server(path, method)
-    return round_sha256(server)
+    return round_sha256(load_server(path, method))
 
 
 def round_of(checkpoint: Path) -> int:
     """Return the number of rounds that were done at a checkpoint."""
     return int(checkpoint.name.removeprefix("round-"))
+
+
+def _read(what: str, recorded: str, read: Callable[[], str]) -> VerificationCheck:
+    """Return the check of a recorded value with what `read` returns."""
+    return VerificationCheck(what, recorded, or_unreadable(read))
 
 
 def or_unreadable(read: Callable[[], str]) -> str:

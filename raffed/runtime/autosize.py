@@ -18,8 +18,7 @@ from raffed.config.run import RunConfig
 from raffed.config.sections import Convolutions, Execution
 from raffed.core.messages import Broadcast
 from raffed.core.round import server_init
-from raffed.runtime.bits import COMPILED, could_be_compiled
-from raffed.runtime.machine import usable_cores
+from raffed.runtime.machine import COMPILED, could_be_compiled, usable_cores
 from raffed.runtime.placement import ACTOR_BYTES, make_stacks
 from raffed.runtime.setup import Setup
 from raffed.runtime.worker import ClientWorker
@@ -30,10 +29,7 @@ COHORTS = (8, 32, 100)
 BUDGET = 20.0  # seconds after which a probe stops trying larger stacks
 RAY_START = 12.0  # seconds until Ray and its actors are ready (measured: 9 to 16)
 # Seconds per call and byte in a round on two actors (measured: 0.7 to 1.3 ms, 5 at 0.46 MB, 12 at 2.7)
-CALLS, SENT_BYTE = (
-    1e-3,
-    4.5e-9,
-)
+CALLS, SENT_BYTE = 1e-3, 4.5e-9
 WORTH = 0.85  # a stack must take less than this share of the time of one by one
 
 
@@ -106,13 +102,10 @@ def measure(setup: Setup, device: str = "cpu", sizes: Sequence[int] | None = Non
     samples = setup.data.sizes_at(0)  # the probe trains as in round 0
     steps = STEPS if device == "cpu" else STEPS_OF_A_GPU
     short = replace(local, epochs=1e-9, min_steps=min(steps, local.steps(max(samples))))
-    probed = replace(
-        setup,
-        config=replace(setup.config, local=short, runtime=replace(setup.config.runtime, execution="serial")),
-    )
-    began, seconds, sent = time.perf_counter(), {}, 0
+    probed = replace(setup, config=setup.config.changed({"runtime.execution": "serial"}))
+    probed = replace(probed, config=replace(probed.config, local=short))
+    began, seconds, sent, bytes_one = time.perf_counter(), {}, 0, 0
     count = setup.config.federation.participants(len(setup.data.trainable))
-    bytes_one = 0
     for size in sizes or (1, *(size for size in COHORTS if size <= count)):
         worker, broadcast = _probe_worker(probed, size, device)
         if size > 1 and not sizes and not worker.net.can_be_stacked:
@@ -130,29 +123,18 @@ def measure(setup: Setup, device: str = "cpu", sizes: Sequence[int] | None = Non
         bytes_one = bytes_one or max(_peak(device) - before, 0) // size
         if time.perf_counter() - began > BUDGET or spent > BUDGET / 4:
             break
-    return Probe(
-        seconds,
-        bytes_one,
-        local.steps(sum(samples) // len(samples)),
-        sent,
-        setup.config.numerics.convolutions,
-    )
+    usual = local.steps(sum(samples) // len(samples))
+    return Probe(seconds, bytes_one, usual, sent, setup.config.numerics.convolutions)
 
 
-def fastest(setup: Setup, probes: Sequence[Probe]) -> tuple[Choice, Probe]:
+def fastest(setup: Setup, probes: Sequence[Probe]) -> Choice:
     """Return the choice of the first probe, or of another one whose run is clearly shorter."""
-    found = [(choose(setup, probe), probe) for probe in probes]
-    shorter = [one for one in found[1:] if one[0].seconds < WORTH * found[0][0].seconds]
-    return min(shorter, key=lambda one: one[0].seconds, default=found[0])
+    first, *others = (choose(setup, probe) for probe in probes)
+    shorter = [one for one in others if one.seconds < WORTH * first.seconds]
+    return min(shorter, key=lambda one: one.seconds, default=first)
 
 
-def choose(
-    setup: Setup,
-    probe: Probe,
-    cores: int | None = None,
-    memory: float | None = None,
-    gpus: int | None = None,
-) -> Choice:
+def choose(setup: Setup, probe: Probe, cores: int | None = None) -> Choice:
     """Choose between serial and Ray, and between one by one and stacks, by the shortest expected duration.
 
     The number of actors is that of the run's settings. Otherwise it is as many as the cores and the memory
@@ -163,12 +145,10 @@ def choose(
         setup: The run.
         probe: The measurements.
         cores: Number of cores, or None for those of this machine.
-        memory: Bytes of memory, or None for what is free here.
-        gpus: Number of GPUs, or None for those of this machine. It matters only with `gpu_fraction`.
     """
     federation, runtime = setup.config.federation, setup.config.runtime
     count = federation.participants(len(setup.data.trainable))
-    free = free_memory() if memory is None else memory
+    free = free_memory()
     clients = federation.rounds * count
     start = RAY_START + federation.rounds * (CALLS + SENT_BYTE * probe.sent)
     best: Choice | None = None
@@ -179,13 +159,11 @@ def choose(
         actors = runtime.actors or max(1, min(cores or usable_cores(), stacks, fit))
         beside = actors  # actors that are as fast beside each other as alone
         if runtime.gpu_fraction:
-            cards = gpus or max(torch.cuda.device_count(), 1)
+            cards = max(torch.cuda.device_count(), 1)
             actors = min(cards * round(1 / runtime.gpu_fraction), stacks)
             beside = min(cards, actors)
-        ways: dict[Execution, float] = {
-            "serial": work,
-            "ray": start + work * -(-stacks // beside) / stacks,
-        }
+        on_ray = start + work * -(-stacks // beside) / stacks
+        ways: dict[Execution, float] = {"serial": work, "ray": on_ray}
         for execution, seconds in ways.items():
             used = actors if execution == "ray" else 1
             if best is None or seconds < best.seconds:

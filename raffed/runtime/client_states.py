@@ -173,9 +173,8 @@ class ClientStateStore:
 
     def __init__(self, folder: Path | None, keeps: bool, *, limit: int = HELD_BYTES) -> None:
         self.folder, self.limit, self.keeps = folder, limit, keeps
-        self._held: OrderedDict[int, tuple[int, ClientState, int]] = (
-            OrderedDict()
-        )  # client → version, state, bytes; oldest first
+        # Client → version, state, bytes; oldest first
+        self._held: OrderedDict[int, tuple[int, ClientState, int]] = OrderedDict()
         self.held_bytes = 0
 
     def get(self, client: int, version: int) -> ClientState | None:

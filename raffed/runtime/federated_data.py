@@ -52,7 +52,9 @@ class FederatedData:
     @property
     def input_dtype(self) -> str:
         """Type of the prepared inputs: "int64" for ids, otherwise "float32"."""
-        return prepared_dtype(self.dataset.x.dtype, self.transform)
+        stored = self.dataset.x.dtype
+        is_ids = stored.kind in "iu" and stored != np.uint8 and not self.transform.mean
+        return "int64" if is_ids else "float32"
 
     @functools.cached_property
     def sizes(self) -> list[int]:
@@ -167,14 +169,3 @@ def unseen_count(federation: Federation, clients: int) -> int:
     if count and count >= clients:
         raise UsageError(f"{name} leaves no client to train; give a smaller fraction")
     return count
-
-
-def prepared_dtype(stored: np.dtype[np.generic], transform: Transform) -> str:
-    """Return the type of prepared inputs: "int64" for ids, otherwise "float32".
-
-    Args:
-        stored: Type of the inputs as the data set holds them.
-        transform: How they are prepared.
-    """
-    is_ids = stored.kind in "iu" and stored != np.uint8 and not transform.mean
-    return "int64" if is_ids else "float32"

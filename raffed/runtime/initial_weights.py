@@ -27,12 +27,6 @@ COUNTERS = "num_batches_tracked"  # BatchNorm's counters, which old files lack a
 SHOWN = 3  # names that a message lists
 
 
-def user_names(net: Net) -> dict[str, str]:
-    """Return, for every parameter and buffer that a file holds, the user's name → the network's name."""
-    rename = net.user_name if isinstance(net, OwnNet) else str
-    return {rename(name): name for name in net.state_dict()}
-
-
 def plain_module(net: Net) -> nn.Module:
     """Return the user's own module with the network's weights, or the network itself if it is raffed's."""
     return net.user_module() if isinstance(net, OwnNet) else net
@@ -49,7 +43,8 @@ def start_from(net: Net, weights: Mapping[str, Tensor], source: str) -> None:
     Raises:
         UsageError: A name is missing, unknown, or has another shape. The message lists them.
     """
-    names, own = user_names(net), net.state_dict()
+    own, rename = net.state_dict(), net.user_name if isinstance(net, OwnNet) else str
+    names = {rename(name): name for name in own}  # the user's name → the network's
     missing = [one for one in names if one not in weights and not one.endswith(COUNTERS)]
     unknown = [one for one in weights if one not in names]
     other = [

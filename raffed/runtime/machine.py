@@ -11,14 +11,18 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from raffed.config.portable import is_set
+from raffed.config.portable import PORTABLE, check_set, is_set
+from raffed.config.sections import Numerics
 from raffed.errors import RaffedError, UsageError
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+    from raffed.models.net import Net
+    from raffed.runtime.run_method import NetworkRequest
 
 # Keep a run's torch settings apart from those of the program around it.
 #
@@ -141,7 +145,6 @@ def _switches() -> dict[str, tuple[str, str]]:
 KEPT = 1 << 30  # bytes of freed memory that a process keeps for itself
 MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # of mallopt(3)
 LARGEST = 32 << 20  # bytes; the largest threshold that glibc accepts
-BF16_FLAGS = ("amx_bf16", "avx512_bf16", "bf16", "svebf16")  # of x86 and of ARM
 KERNELS = "RAFFED_KERNELS"
 GRAPHS = "RAFFED_CUDA_GRAPHS"
 OWN = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
@@ -150,16 +153,6 @@ OWN = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
 def usable_cores() -> int:
     """Return the number of cores that this process may use, or of all cores if the system does not say."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def bf16_in_hardware(cpuinfo: str = "/proc/cpuinfo") -> bool | None:
-    """Return whether this machine's processor can multiply in bf16, or None if the system does not say.
-
-    Only Linux says it. Without hardware support, torch emulates bf16: a round of LeNet took 9 times as long
-    as in fp32 on a processor without AVX-512.
-    """
-    text = _text(cpuinfo)
-    return None if text is None else not set(text.split()).isdisjoint(BF16_FLAGS)
 
 
 def bf16_gain() -> float:
@@ -199,22 +192,6 @@ def _seconds(a: Tensor, b: Tensor) -> float:
     return min(took[1:])
 
 
-def onednn_is_faster(cpuinfo: str = "/proc/cpuinfo") -> bool:
-    """Return whether large float32 products are faster by oneDNN than by MKL, which torch uses for them.
-
-    MKL uses only half of AVX-512's vectors on processors that are not made by Intel. Only the machine
-    decides, so that results stay reproducible bit for bit on it.
-    """
-    import torch
-
-    if not has_both_libraries():
-        return False
-    if not torch.backends.cpu.get_cpu_capability().startswith("AVX512"):
-        return False
-    text = _text(cpuinfo)
-    return text is not None and "GenuineIntel" not in text
-
-
 def has_both_libraries() -> bool:
     """Return whether torch has MKL, and oneDNN with the products that raffed uses."""
     import torch
@@ -223,11 +200,20 @@ def has_both_libraries() -> bool:
 
 
 def uses_onednn() -> bool:
-    """Return whether this process computes large linear layers by oneDNN.
+    """Return whether this process computes large linear layers by oneDNN and not by MKL, which torch uses.
 
-    For portable bits it never does: OpenBLAS computes them (core/kernels/portable.py).
+    MKL uses only half of AVX-512's vectors on processors that are not made by Intel. Only the machine
+    decides, so that results stay reproducible bit for bit on it. For portable bits it never does: OpenBLAS
+    computes them (core/kernels/portable.py).
     """
-    return not is_set() and onednn_is_faster()
+    import torch
+
+    if is_set() or not has_both_libraries():
+        return False
+    if not torch.backends.cpu.get_cpu_capability().startswith("AVX512"):
+        return False
+    text = _text("/proc/cpuinfo")
+    return text is not None and "GenuineIntel" not in text
 
 
 def linear_library() -> str:
@@ -309,9 +295,8 @@ def deterministic_kernels() -> None:
     """
     import torch
 
-    os.environ.setdefault(
-        "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
-    )  # the faster of the two sizes with which cuBLAS is deterministic
+    # The faster of the two sizes with which cuBLAS is deterministic
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # uninitialised memory is never read here
@@ -332,3 +317,109 @@ def keep_freed_memory() -> bool:
     except AttributeError:  # musl has no mallopt
         return False
     return bool(mallopt(MMAP_THRESHOLD, LARGEST)) and bool(mallopt(TRIM_THRESHOLD, KEPT))
+
+
+# The bits that a run asks for: whether this process can compute them.
+# Whether the compiled kernel can compute a run's convolutions, and whether it computes any.
+
+
+COMPILED: Final = "compiled"
+
+
+def check_kernel(numerics: Numerics) -> None:
+    """Check that this process has the kernel that a run asks for.
+
+    Raises:
+        UsageError: It has not.
+    """
+    if numerics.convolutions != COMPILED:
+        return
+    from raffed.core.kernels import convolution
+
+    asked = "numerics.convolutions = 'compiled'"
+    if not convolution.built:
+        raise UsageError(
+            f"{asked}: this machine does not have raffed's kernel, because raffed was installed without a C "
+            "compiler or the processor has no AVX2 and FMA; install a C compiler and then raffed again, or "
+            "use 'torch'"
+        )
+    if not kernels_enabled():
+        raise UsageError(f"{asked}, but {KERNELS} = 'off' forbids it; unset {KERNELS}, or use 'torch'")
+
+
+def check_use(net: Net, name: str) -> None:
+    """Check that the kernel computes a layer of a network.
+
+    Raises:
+        UsageError: It computes none, so the setting would have no effect.
+    """
+    if not computes(net):
+        raise UsageError(
+            f"numerics.convolutions = 'compiled' has no effect on {name}: it computes convolutions of stride "
+            "1 with a multiple of 8 outputs and at most 262,144 weights, in networks of raffed's own or in "
+            "an nn.Sequential; use 'torch', or another network (--model)"
+        )
+
+
+def computes(net: Net) -> bool:
+    """Return whether the kernel computes a layer of a network. The network is changed."""
+    from raffed.core.kernels import optimise
+    from raffed.core.kernels.convolution import CompiledConv2d
+
+    if not net.rewritable:
+        return False
+    optimise(net, convolutions=True)
+    return any(isinstance(layer, CompiledConv2d) for layer in net.modules())
+
+
+def could_be_compiled(
+    network: NetworkRequest, on_gpu: bool, shape: tuple[int, ...], classes: int, dtype: str
+) -> bool:
+    """Return whether a run whose convolutions are torch's could have compiled ones, in this process.
+
+    Args:
+        network: The run's network.
+        on_gpu: Whether the run trains on a GPU.
+        shape: Shape of one prepared input.
+        classes: Number of classes C.
+        dtype: Type of the prepared inputs, "float32" or "int64".
+    """
+    from raffed.core.kernels import convolution
+
+    on_cpu = network.numerics.precision == "fp32" and not on_gpu
+    if not (on_cpu and convolution.built and kernels_enabled()):
+        return False
+    return computes(network.build(shape, classes, dtype))
+
+
+def begin_bits(numerics: Numerics) -> None:
+    """Check that this process computes a run's bits, and let torch do so for the rest of the process.
+
+    Raises:
+        UsageError: It does not: it was set up for other bits, or the processor or torch lacks what is needed.
+    """
+    check_set(numerics.bits)
+    check_kernel(numerics)
+    if numerics.bits != PORTABLE:
+        return
+    import torch
+
+    if (vectors := torch.backends.cpu.get_cpu_capability()) != "AVX2":
+        raise UsageError(
+            f"numerics.bits = 'portable': torch uses {vectors} in this process and not AVX2: it was loaded "
+            "before raffed.portable() was called; call that first"
+        )
+    if not has_both_libraries():
+        raise UsageError(
+            "numerics.bits = 'portable' is the arithmetic of MKL and oneDNN, and this torch was built "
+            "without one of them; install torch from its own package index or PyPI, or leave out --numerics"
+        )
+    from raffed.core.kernels.portable import has_openblas, use_exact_roots, use_portable_products
+
+    if not has_openblas():
+        raise UsageError(
+            "numerics.bits = 'portable' multiplies by the OpenBLAS of NumPy's own packages, and this NumPy "
+            "was built with another library; install NumPy from PyPI, or leave out --numerics"
+        )
+    use_exact_roots()
+    use_portable_products()

@@ -118,7 +118,7 @@ def make_plan(config: RunConfig, clients: int, resources: Resources) -> Placemen
             f"set runtime.actors to at most {max(fits, 1)}, or clients_per_actor to at least "
             f"{-(-clients // max(fits, 1))}"
         )
-    slots = int(resources.gpus * _per_gpu(share)) if share else 0
+    slots = int(resources.gpus * round(1 / share)) if share else 0
     if share and actors > slots:
         raise UsageError(
             f"{actors} actors of {share} GPU need more than {resources.gpus:g} GPU ({slots} fit); raise "
@@ -142,9 +142,5 @@ def _actors(config: RunConfig, clients: int, resources: Resources) -> int:
         return runtime.actors
     at_once = config.federation.participants(clients)
     if runtime.gpu_fraction:
-        return max(1, min(int(resources.gpus * _per_gpu(runtime.gpu_fraction)), at_once))
+        return max(1, min(int(resources.gpus * round(1 / runtime.gpu_fraction)), at_once))
     return max(1, min(int(resources.cores), at_once, int(resources.memory // ACTOR_BYTES)))
-
-
-def _per_gpu(share: float) -> int:
-    return round(1 / share)

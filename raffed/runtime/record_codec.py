@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import json
 import os
@@ -31,8 +30,6 @@ from raffed.errors import RunFolderError, check_permitted
 
 K = TypeVar("K", bound=Record)
 Arrays = dict[str, NDArray[Any]]
-WRONG_ARRAYS = "its arrays are not those of its outline"
-WRONG_OUTLINE = "its outline is not one"
 
 
 def outline(value: Any, path: str, arrays: Arrays) -> dict[str, Json]:
@@ -116,18 +113,14 @@ def save_record(record: Private, path: Path) -> None:
     arrays: Arrays = {}
     shape = json.dumps(outline(record, "", arrays), sort_keys=True)
     # Parents are not made, because a run's folder that was removed must not come back
-    for folder in (
-        path.parent.parent,
-        path.parent,
-    ):
+    for folder in (path.parent.parent, path.parent):
         folder.mkdir(exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.unlink(missing_ok=True)
         part.open("xb").close()  # only a new file, so that a link of that name is not followed
-        part.write_bytes(
-            save(arrays, metadata={"outline": shape})
-        )  # not save_file, whose errors lack errno and whose files have mode 600
+        # Not save_file, whose errors lack errno and whose files have mode 600
+        part.write_bytes(save(arrays, metadata={"outline": shape}))
         part.replace(path)
     except BaseException:
         part.unlink(missing_ok=True)
@@ -184,44 +177,11 @@ def saved_digest(path: Path, kind: type[Private]) -> str:
     with _reading(path, kind):
         raw = path.read_bytes()
         header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
-        text, names, found = _restated(header["__metadata__"]["outline"])
-        arrays = load(raw)
-        if arrays.keys() != names:
-            raise ValueError(WRONG_ARRAYS)
+        text = header["__metadata__"]["outline"]
+        found = json.loads(text)["record"]
         if found != stored_name(kind):
             raise ValueError(f"it holds a {found}")
-        return _digest_of(text, arrays)
-
-
-@functools.lru_cache(maxsize=256)
-def _restated(text: str) -> tuple[str, frozenset[str], str]:
-    """Return an outline as `outline` writes it, the names of its arrays, and the stored name of its record.
-
-    The states of a method's clients have few different outlines, often one.
-    """
-    shape, names = json.loads(text), set[str]()
-    again = json.dumps(_known_parts(shape, "", names), sort_keys=True)
-    return again, frozenset(names), shape["record"]
-
-
-def _known_parts(shape: Json, path: str, names: set[str]) -> dict[str, Json]:
-    """Return an outline without what `outline` does not write, and add the names of its arrays to `names`."""
-    match shape:
-        case {"params": list(own)}:
-            names.update(f"{path}/{name}" for name in own)
-            return {"params": own}
-        case {"tensor": _}:
-            names.add(path)
-            return {"tensor": True}
-        case {"record": str(record), "fields": dict(inner)}:
-            fields: Json = {name: _known_parts(part, f"{path}.{name}", names) for name, part in inner.items()}
-            return {"record": record, "fields": fields}
-        case {"slots": dict(inner)}:
-            slots: Json = {key: _known_parts(part, f"{path}[{key}]", names) for key, part in inner.items()}
-            return {"slots": slots}
-        case {"plain": value}:
-            return {"plain": value}
-    raise TypeError(WRONG_OUTLINE)
+        return _digest_of(text, load(raw))
 
 
 def load_server(path: Path, method: Method) -> ServerState:

@@ -131,21 +131,17 @@ def with_compression(made: Method, rule: CompressionRule, asked: str, privacy: P
     """
     from raffed.core.ingredients import Compression, CompressionWithFeedback
 
-    if against := why_no_compression(made, privacy):
+    against = ""
+    if made.split.personal == "all":
+        against = f"the clients of {made.name} upload no weights"
+    elif privacy.masks:
+        against = "a masked upload has a random number in every place, so none can be left out or shortened"
+    elif privacy.noise and privacy.noise_at == "client":
+        against = "noise of the clients is added to every number, so none can be left out or shortened"
+    if against:
         raise UsageError(f"{asked}: {against}; leave it out")
     kind = CompressionWithFeedback if rule.feedback else Compression
     return dataclasses.replace(made, compression=kind(rule))
-
-
-def why_no_compression(made: Method, privacy: Privacy) -> str:
-    """Return why uploads cannot be compressed, or ""."""
-    if made.split.personal == "all":
-        return f"the clients of {made.name} upload no weights"
-    if privacy.masks:
-        return "a masked upload has a random number in every place, so none can be left out or shortened"
-    if privacy.noise and privacy.noise_at == "client":
-        return "noise of the clients is added to every number, so none can be left out or shortened"
-    return ""
 
 
 def _weighting(federation: Federation, usual: str) -> tuple[str, str]:

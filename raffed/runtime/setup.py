@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from raffed.config.faults import Faults
 from raffed.config.federation import Federation, Fixed, read_rule
@@ -21,8 +21,8 @@ from raffed.federation.faults import check_attack
 from raffed.federation.selection import check_clock, check_selection, check_waiting
 from raffed.models.catalogue import is_own
 from raffed.own.carried import RunCode
-from raffed.runtime.bits import begin_bits
 from raffed.runtime.federated_data import FederatedData, unseen_count
+from raffed.runtime.machine import begin_bits
 from raffed.runtime.run_method import NetworkRequest, code_of, method_of, network_of
 from raffed.runtime.setup_model import (
     check_ids,
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from raffed.data.split import Split
     from raffed.runtime.initial_weights import Arrays
 
-    SetupParts: TypeAlias = tuple[RunConfig, Dataset, Partition, str, Arrays | None, RunCode]
-
 
 @dataclass(frozen=True)
 class Setup:
@@ -60,16 +58,10 @@ class Setup:
     initial: Arrays | None = None  # the weights of `model.init`
     code: RunCode = field(default_factory=RunCode)
 
-    def __reduce__(self) -> tuple[Callable[..., Setup], tuple[RunCode, type[Setup], SetupParts]]:
-        parts = (
-            self.config,
-            self.dataset,
-            self.partition,
-            self.data_sha256,
-            self.initial,
-            self.code,
-        )
-        return _received, (self.code, type(self), parts)
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields for a pickle, which is read in order: the code comes first."""
+        names = ("code", *(one.name for one in dataclasses.fields(self)))
+        return {name: getattr(self, name) for name in names}
 
     @functools.cached_property
     def method(self) -> Method:
@@ -105,11 +97,6 @@ def style_of(data: Data, partition: Partition) -> str:
     return style_in(partition, data.split) or parse_split(data.split, data.split_args).style
 
 
-def _received(_: RunCode, kind: type[Setup], parts: SetupParts) -> Setup:
-    """Return a setup that arrived in this process. Its code comes first, since pickles are read in order."""
-    return kind(*parts)
-
-
 def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, data_sha256: str = "") -> Setup:
     """Load the data, draw the split, and check every name, range and combination.
 
@@ -130,7 +117,7 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, da
     method, data, federation = method_of(config), config.data, config.federation
     network = network_of(config, method, read_initial(config.model))
     split = parse_split(data.split, data.split_args)
-    _check_before_reading(split, network, data, federation, config.faults, config.runtime)
+    _check_before_reading(split, network, config)
     if checked is not None:
         checked()
     whole, found = load_data(data, data_sha256)
@@ -146,7 +133,7 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, da
         clients = setup.data
         clients.transform.check_fits(dataset.name, dataset.input_shape)
         clients.stage(0)  # raises an error if the rounds do not fit the stages
-        _check_numbers(federation, config.faults, config.runtime.clients_per_actor, held.num_clients)
+        _check_numbers(config, held.num_clients)
         _check_stop_rule(federation, data.validation, config.method, method.has_global)
         _check_clients(clients, method.name, data.split, method.needs_held_out)
         _check_epochs(config.local, method.name, method.passes)
@@ -248,16 +235,10 @@ def _check_gpu(runtime: Runtime) -> None:
         )
 
 
-def _check_numbers(federation: Federation, faults: Faults, per_actor: int, clients: int) -> None:
-    """Check the options that contain a number of clients or the number of a client.
-
-    Args:
-        federation: The section `federation`.
-        faults: The section `faults`.
-        per_actor: `runtime.clients_per_actor`.
-        clients: Number of all clients N.
-    """
-    unseen_count(federation, clients)
+def _check_numbers(config: RunConfig, clients: int) -> None:
+    """Check the options that contain a number of clients or the number of a client, of `clients` in all."""
+    faults, per_actor = config.faults, config.runtime.clients_per_actor
+    unseen_count(config.federation, clients)
     if per_actor > clients:
         raise UsageError(
             f"runtime.clients_per_actor = {per_actor}, but there are only {clients} clients; set it to "
@@ -300,33 +281,15 @@ def _check_stop_rule(federation: Federation, validation: float, method: str, has
         )
 
 
-def _check_before_reading(
-    split: Split,
-    network: NetworkRequest,
-    data: Data,
-    federation: Federation,
-    faults: Faults,
-    runtime: Runtime,
-) -> None:
-    """Check what can be checked from the configuration and the catalogue entry of the data set.
-
-    Args:
-        split: The rule that divides the data.
-        network: The network that the run asks for.
-        data: The section `data` of the run, as are the others.
-        federation: The section `federation`.
-        faults: The section `faults`.
-        runtime: The section `runtime`.
-
-    Raises:
-        UsageError: Something is invalid.
-    """
+def _check_before_reading(split: Split, network: NetworkRequest, config: RunConfig) -> None:
+    """Check what can be checked from the configuration and the catalogue entry of the data set."""
     from raffed.data.own_data import is_own
 
-    Stages.check_rounds(split.stage_count, federation.rounds)
+    data = config.data
+    Stages.check_rounds(split.stage_count, config.federation.rounds)
     if split.client_count is not None:
-        _check_numbers(federation, faults, runtime.clients_per_actor, split.client_count)
-    _check_gpu(runtime)
+        _check_numbers(config, split.client_count)
+    _check_gpu(config.runtime)
     check_numbers_given(data.transform_args)
     if not is_own(data.dataset):
         _check_published(data, split, network)

@@ -12,7 +12,7 @@ from raffed.config.sections import Data
 from raffed.config.training import Local
 from raffed.errors import UsageError
 from raffed.own.user_code import UserCodeError
-from raffed.runtime.bits import COMPILED, check_use
+from raffed.runtime.machine import COMPILED, check_use
 from raffed.runtime.run_method import NetworkRequest
 
 if TYPE_CHECKING:

@@ -17,8 +17,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from raffed.config.faults import Faults
-from raffed.config.sections import Privacy
 from raffed.core import seeds
 from raffed.core.addressed import replied
 from raffed.core.aggregation.exact_sums import Mask, PointSum, together
@@ -29,13 +27,7 @@ from raffed.core.measures.term_strength import term_strengths
 from raffed.core.messages import Broadcast, Upload, moved
 from raffed.core.method import unmoved
 from raffed.core.params import State
-from raffed.core.round import (
-    between_rounds,
-    client_reported,
-    client_rounds,
-    explained,
-    joined,
-)
+from raffed.core.round import between_rounds, client_reported, client_rounds, explained, joined
 from raffed.core.stacked.executor import stacked
 from raffed.core.training.session import Participant, TrainingSession, one_by_one
 from raffed.core.training.task import Augmentation
@@ -43,12 +35,20 @@ from raffed.data.transforms import augment_by, augment_draws, prepare_inputs
 from raffed.errors import NumericsError, UsageError
 from raffed.federation.faults import attacked, attackers, damaged, is_refused
 from raffed.own.user_code import user_errors
-from raffed.runtime.api import ActorShare, ParticipantOrder, ServerWork
-from raffed.runtime.client_data import ClientDataCache
+from raffed.runtime.api import (
+    ActorShare,
+    Asked,
+    ParticipantOrder,
+    Report,
+    RoundOrder,
+    ServerWork,
+    Stopwatch,
+    SurveyedClient,
+)
+from raffed.runtime.client_data import PARTS, ClientDataCache, chunks
 from raffed.runtime.client_states import ClientStateStore
-from raffed.runtime.machine import deterministic_kernels
+from raffed.runtime.machine import deterministic_kernels, gpu_of, keep_freed_memory, set_threads
 from raffed.runtime.network_setup import make_network, make_spec
-from raffed.runtime.reports import Report, Stopwatch, SurveyedClient
 from raffed.runtime.scoring import ModelScorer, RoundScorer
 from raffed.runtime.setup import Setup
 
@@ -60,22 +60,13 @@ class UploadPipeline:
 
     Attacks, clipping, noise, masks and faults are those of the run. A clipped or masked upload of an attacker
     is what it sends, clipped or masked.
-
-    Args:
-        plan: The plan of faults.
-        privacy: The section `privacy` of the run.
-        seed: The run's seed.
-        clients: Number N of all clients.
-        keep: Whether the server gets every upload, and not only their mean.
-        sends_update: Whether clients upload an update in place of their weights (`Method.sends_update`).
     """
 
-    def __init__(
-        self, plan: Faults, privacy: Privacy, seed: int, clients: int, *, keep: bool, sends_update: bool
-    ) -> None:
-        self._plan, self._privacy, self._seed, self._keep = plan, privacy, seed, keep
-        self._sends_update = sends_update
-        self._attackers = attackers(plan, seed, clients)
+    def __init__(self, setup: Setup) -> None:
+        config = setup.config
+        self._plan, self._privacy, self._seed = config.faults, config.privacy, config.seed
+        self._keep, self._sends_update = setup.method.keeps_uploads, setup.method.sends_update
+        self._attackers = attackers(config.faults, config.seed, setup.partition.num_clients)
 
     def send(
         self,
@@ -175,14 +166,7 @@ class ClientWorker:
         spec = make_spec(setup.data, self.net.feature_dim, self.net.norm_names)
         execute = stacked if config.numerics.cohort > 1 else one_by_one
         augmented = augment if transform.augments else None
-        self.uploads = UploadPipeline(
-            config.faults,
-            config.privacy,
-            config.seed,
-            setup.partition.num_clients,
-            keep=self.method.keeps_uploads,
-            sends_update=self.method.sends_update,
-        )
+        self.uploads = UploadPipeline(setup)
         self.session = TrainingSession(self.net, config.local, config.seed, spec, augmented, execute)
         self.data = ClientDataCache(setup.data, self.net, self.device, home, self.method.needs_held_out)
         self.scorer = ModelScorer(self.method.personal, self.net, setup.dataset.num_classes)
@@ -351,3 +335,61 @@ def participant_of(
 def total(counts: dict[int, ScoreCounts]) -> ScoreCounts:
     """Add the chunks' counts in chunk order, so that it does not matter who counted them."""
     return functools.reduce(operator.add, (counts[chunk] for chunk in sorted(counts)))
+
+
+# The serial backend: one process, and one client after the other. It is the reference for tests and
+# debugging, and fast enough for very small runs.
+
+
+class SerialBackend:
+    """A `Backend` in this process. Work is done when its result is requested.
+
+    The calling thread uses the run's number of torch threads, and gets its own number back on `close`. Other
+    threads of the program keep theirs. Freed memory is kept (runtime/machine.py).
+    """
+
+    def __init__(self, setup: Setup, states_folder: Path | None = None) -> None:
+        self._before, self._threads = torch.get_num_threads(), setup.config.runtime.threads
+        set_threads(self._threads)
+        keep_freed_memory()
+        self._worker = ClientWorker(
+            setup, states_folder, "cuda" if setup.config.runtime.gpu_fraction else "cpu"
+        )
+        self._chunks = {part: chunks(setup.data, part) for part in PARTS}
+
+    def train(self, order: RoundOrder) -> Asked[tuple[PartialSum, list[Report]]]:
+        def trained() -> tuple[PartialSum, list[Report]]:
+            set_threads(self._threads)  # the caller may have changed it between rounds
+            return self._worker.train(order.broadcast, order.share(order.stacks))
+
+        return trained
+
+    def evaluate(self, broadcast: Broadcast, part: str = "test") -> Asked[ScoreCounts]:
+        return lambda: total(self._worker.evaluate(broadcast, self._chunks[part]))
+
+    def losses(self, order: RoundOrder) -> list[float]:
+        found = self._worker.losses(order.broadcast, order.share(order.stacks))
+        return [found[client] for client in order.participants]
+
+    def survey(self, order: RoundOrder, whole: Broadcast | None) -> list[SurveyedClient]:
+        return self._worker.survey(order.broadcast, whole, order.share(order.stacks))
+
+    def own_layers(self, order: RoundOrder) -> list[NDArray[np.int64]]:
+        found = self._worker.own_layers(order.share(order.stacks))
+        return [] if found is None else [found]
+
+    def client_state_digests(self, versions: dict[int, int]) -> dict[int, str]:
+        return self._worker.store.digests(versions)
+
+    @property
+    def apart(self) -> bool:
+        return self._worker.device.type != "cpu"
+
+    def server_work(self, work: ServerWork[T]) -> T:
+        return self._worker.server_work(work)
+
+    def placement(self) -> dict[str, object]:
+        return {"execution": "serial", "threads": torch.get_num_threads(), **gpu_of(self._worker.device)}
+
+    def close(self) -> None:
+        set_threads(self._before)

@@ -22,7 +22,7 @@ from raffed.config.validation import Json
 from raffed.errors import RunFolderError, UsageError, writing
 from raffed.own.gate import check_inside
 from raffed.results.files import check_tree
-from raffed.results.lock import LOCK_FILE, check_unused, make_folder
+from raffed.results.lock import LOCK_FILE, Place, check_unused, make_folder
 from raffed.results.runfile import RUN_FILE, SWEEP_FILE, folder_name, has_diverged, read_run, write_json
 from raffed.results.sweep_file import (
     ADVICE,
@@ -36,7 +36,6 @@ from raffed.results.sweep_file import (
     TrialRecord,
     read_sweep,
 )
-from raffed.runs.folder_place import Place
 from raffed.search.request import (
     ACCURACY,
     FAILED,

@@ -21,11 +21,11 @@ from raffed.errors import RayLostError, RunFolderError
 from raffed.methods.authors import is_authors
 from raffed.own.carried import RunCode
 from raffed.own.gate import check_inside
+from raffed.results.lock import A_SWEEP, gone
 from raffed.results.origin import command_line, work_for
 from raffed.results.runfile import RUN_FILE, SWEEP_FILE, read_run
 from raffed.results.sweep_file import ADVICE
 from raffed.runs.events import handed_on
-from raffed.runs.folder_place import A_SWEEP, gone
 from raffed.runtime.ray.nodes import CodeVersions, check_same
 from raffed.runtime.ray.own_ray import Patience, lost
 from raffed.search.folder import (

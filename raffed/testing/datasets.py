@@ -19,14 +19,7 @@ from raffed.data.splits import own_reference, parse_split
 from raffed.data.transforms import prepare_inputs
 from raffed.errors import UsageError
 from raffed.own.resolve import load
-from raffed.testing.contract import (
-    Contract,
-    Findings,
-    NotApplicableError,
-    PureContract,
-    named,
-    same_values,
-)
+from raffed.testing.contract import Contract, Findings, NotApplicableError, PureContract, named, same_values
 
 LEAK = 0.01  # share of test samples that may occur in the training pool as well
 BLOCK = 4096  # samples looked at together

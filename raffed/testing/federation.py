@@ -203,9 +203,8 @@ class TinyFederation:
         for client, visit in done.items():
             if not visit.client_state.empty:
                 self.client_states[client] = visit.client_state
-            client_reported(
-                self.method.hooks["report_client"], visit
-            )  # as a run does, which refuses what is not a number
+            # As a run does, which refuses what is not a number
+            client_reported(self.method.hooks["report_client"], visit)
         self.receive(*accumulator.finish(self.server), chosen)
         self.last = done
         return done

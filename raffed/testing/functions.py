@@ -31,14 +31,7 @@ from raffed.federation.selection import (
     own_selection,
 )
 from raffed.own.user_code import UserCodeError
-from raffed.testing.contract import (
-    Findings,
-    FunctionContract,
-    NotApplicableError,
-    PureContract,
-    named,
-    typed,
-)
+from raffed.testing.contract import Findings, FunctionContract, NotApplicableError, PureContract, named, typed
 
 Loss: TypeAlias = Callable[..., Tensor]
 Measure: TypeAlias = Callable[[Tensor, Tensor], Tensor | float]

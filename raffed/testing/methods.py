@@ -343,16 +343,13 @@ def _double(record: T) -> T:
 
 
 def _close(some: list[Tensor], others: list[Tensor]) -> bool:
-    return len(some) == len(others) and all(
-        one.shape == other.shape
-        and torch.allclose(one.double(), other.double(), **_bounds(one), equal_nan=True)
-        for one, other in zip(some, others, strict=True)
-    )
-
-
-def _bounds(tensor: Tensor) -> dict[str, float]:
-    bound = EXACT if tensor.dtype == torch.float64 else SINGLE
-    return {"rtol": bound, "atol": bound}
+    if [one.shape for one in some] != [other.shape for other in others]:
+        return False
+    for one, other in zip(some, others, strict=True):
+        bound = EXACT if one.dtype == torch.float64 else SINGLE
+        if not torch.allclose(one.double(), other.double(), rtol=bound, atol=bound, equal_nan=True):
+            return False
+    return True
 
 
 def check_method(

@@ -19,7 +19,7 @@ from raffed.config.validation import Value
 from raffed.data.dataset import Dataset
 from raffed.errors import UsageError
 from raffed.results.runfile import read_run
-from raffed.runs.best_model import values_in
+from raffed.runs.checkpoint import values_in
 from raffed.runtime import setup as setups
 from tests.api.test_branching import verified
 from tests.forging import edited

@@ -24,7 +24,7 @@ from raffed.results.sweep_file import read_sweep
 from raffed.results.writer import read_metrics
 from raffed.runs.run import mark_stopped
 from raffed.runtime.ray.session import RaySession
-from raffed.runtime.serial import SerialBackend
+from raffed.runtime.worker import SerialBackend
 from raffed.search import ray_tune
 from tests.cli.conftest import QUICK, Cli
 from tests.forging import FEWEST

@@ -28,9 +28,8 @@ from raffed.methods import METHODS
 from raffed.runs import federation
 from raffed.runs.folder import RunFolder
 from raffed.runtime.api import ActorShare, ParticipantOrder, RoundOrder
-from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import Setup, prepare_run
-from raffed.runtime.worker import ClientWorker
+from raffed.runtime.worker import ClientWorker, SerialBackend
 from raffed.tables.studies import Work, execute_study
 from raffed.testing.federation import with_last_layers
 from tests.devices.elsewhere import Elsewhere, MixedError

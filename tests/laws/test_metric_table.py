@@ -17,8 +17,9 @@ import pytest
 import raffed
 from raffed import Clock, Data, Faults, Federation, Local, Privacy
 from raffed.errors import UsageError
-from raffed.results.metric import FRACTION, Level, Metric, MetricTable, Row, Unit
+from raffed.results.metric import Level, Metric, MetricTable, Row, Unit
 from raffed.results.metrics import (
+    FRACTION,
     METRICS,
     NOISE,
     PERSONAL_F1,

@@ -18,8 +18,8 @@ from raffed.core.measures.scores import ScoreCounts
 from raffed.runs.federation import RoundLoop as Rounds
 from raffed.runs.folder import RunFolder
 from raffed.runtime.network_setup import make_network
-from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import prepare_run
+from raffed.runtime.worker import SerialBackend
 from tests.tiny import digits
 
 BASE = digits("incomplete:10", 16, local=Local(0.1, batch_size=16, epochs=1), federation=Federation(2, 0.3))

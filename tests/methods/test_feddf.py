@@ -167,8 +167,8 @@ def test_a_federation_never_sees_the_labels_of_its_public_images() -> None:
     """
     from raffed.runs.federation import RoundLoop as Rounds
     from raffed.runs.folder import RunFolder
-    from raffed.runtime.serial import SerialBackend
     from raffed.runtime.setup import prepare_run
+    from raffed.runtime.worker import SerialBackend
 
     setup, hashes, drawn = prepare_run(WHOLE), [], []
     turned = replace(setup, dataset=replace(setup.dataset, y_test=setup.dataset.y_test[::-1].copy()))

@@ -86,3 +86,15 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, s
     return {
         name: raffed.run(small(name), Path(folder) / name).hashes for name in ("fedavg", "fedmr", "scamap")
     }
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Path:
+    """A run that was stopped after three of four rounds, with checkpoints after the second and the third."""
+    import raffed
+    from raffed.runs.checkpoint import checkpoints
+
+    path, seen = tmp_path / "run", list[int]()
+    raffed.run(small(), path, watch=lambda event: seen.append(event.round), stop=lambda: len(seen) == 3)
+    assert [one.name for one in checkpoints(path)] == ["round-000002", "round-000003"]
+    return path

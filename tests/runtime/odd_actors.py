@@ -80,7 +80,7 @@ class FarActor(Plain):
         self.sign = f"{vaults}-died"
 
     def add_here(self, asked: list[Any]) -> Any:
-        from raffed.runtime.ray.node_sums import add_here
+        from raffed.runtime.ray.client_actor import add_here
 
         found = add_here(asked)
         with open(f"{self.sign}-added", "a") as file:

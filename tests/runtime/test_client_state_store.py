@@ -19,10 +19,7 @@ from raffed.core.messages import ClientState
 from raffed.core.params import Params
 from raffed.errors import RunFolderError
 from raffed.methods import build_method
-from raffed.runtime.client_states import (
-    ClientStateStore,
-    versions_in,
-)
+from raffed.runtime.client_states import ClientStateStore, versions_in
 from raffed.runtime.record_codec import digest, load_record, save_record, saved_digest
 from tests.tiny import Tiny, leaves, network, same_bits
 

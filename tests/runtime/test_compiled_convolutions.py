@@ -11,7 +11,7 @@ import raffed
 from raffed import Data, Federation, Local, Model, Numerics, RunConfig, Runtime
 from raffed.core.kernels import convolution
 from raffed.errors import UsageError
-from raffed.runtime.bits import could_be_compiled
+from raffed.runtime.machine import could_be_compiled
 from raffed.runtime.run_method import network_of
 
 needs_kernel = pytest.mark.skipif(not convolution.built, reason="raffed was installed without a C compiler")

@@ -6,19 +6,12 @@ from collections.abc import Generator
 from pathlib import Path
 
 import raffed
-from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.results.runfile import read_run
 from raffed.runs.events import RoundEvent
 from raffed.runs.result import RunResult
+from tests.runtime.conftest import small
 
-CONFIG = RunConfig(
-    method="map",
-    data=Data(split="dirichlet:4:0.5", samples=200),
-    model=Model("mlp", {"hidden": [8]}),
-    local=Local(lr=0.05, batch_size=32, epochs=1),
-    federation=Federation(rounds=3, participation=0.5),
-    runtime=Runtime(execution="serial"),
-)
+CONFIG = small("map", rounds=3)
 
 
 def exhausted(rounds: Generator[RoundEvent, None, RunResult]) -> tuple[list[int], RunResult]:

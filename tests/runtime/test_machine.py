@@ -9,9 +9,7 @@ import pytest
 from raffed.budget import free_memory
 from raffed.errors import UsageError
 from raffed.runs.record import hardware
-from raffed.runtime.machine import (
-    kernels_enabled,
-)
+from raffed.runtime.machine import kernels_enabled
 
 
 def test_free_memory_is_what_the_machine_has_within_the_containers_limit(tmp_path: Path) -> None:

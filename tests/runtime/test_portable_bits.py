@@ -21,7 +21,7 @@ import torch
 from raffed import Numerics
 from raffed.config.portable import flags_of, variables
 from raffed.errors import UsageError
-from raffed.runtime.bits import begin_bits
+from raffed.runtime.machine import begin_bits
 from tests.cluster.nodes import Cluster
 from tests.runtime.conftest import ROOT
 from tests.runtime.portable_federations import FEDERATIONS

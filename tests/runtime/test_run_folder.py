@@ -24,20 +24,10 @@ from raffed.errors import (
     UsageError,
 )
 from raffed.results.runfile import read_run
-from raffed.runs.checkpoint import checkpoints
-from raffed.runtime.serial import SerialBackend
+from raffed.runtime.worker import SerialBackend
 from tests.cli.conftest import contents
 from tests.params import one_in
 from tests.runtime.conftest import small
-
-
-@pytest.fixture
-def stopped(tmp_path: Path) -> Path:
-    """A run that was stopped after three of four rounds, with checkpoints after the second and the third."""
-    path, seen = tmp_path / "run", list[int]()
-    raffed.run(small(), path, watch=lambda event: seen.append(event.round), stop=lambda: len(seen) == 3)
-    assert [one.name for one in checkpoints(path)] == ["round-000002", "round-000003"]
-    return path
 
 
 def test_a_run_whose_actors_never_come_up_has_failed_and_its_runtime_is_closed(

@@ -17,8 +17,8 @@ from raffed.runs.participation import draw_participants
 from raffed.runtime.api import RoundOrder
 from raffed.runtime.client_data import ClientDataCache
 from raffed.runtime.network_setup import make_network, make_spec
-from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import Setup, prepare_run
+from raffed.runtime.worker import SerialBackend
 from tests.runtime.conftest import small
 
 SPLIT = "stages:4:3:3:if4"

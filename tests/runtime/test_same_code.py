@@ -9,11 +9,7 @@ import pytest
 
 from raffed.errors import UsageError
 from raffed.runtime.ray import nodes
-from raffed.runtime.ray.nodes import (
-    check_same,
-    code_versions,
-    hash_of,
-)
+from raffed.runtime.ray.nodes import check_same, code_versions, hash_of
 
 
 def test_the_hash_follows_contents_and_names_of_modules_of_the_package_in_use(tmp_path: Path) -> None:

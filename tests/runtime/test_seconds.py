@@ -13,7 +13,7 @@ import pytest
 import raffed
 from raffed import Numerics
 from raffed.runtime import worker
-from raffed.runtime.reports import ShareSeconds, Stopwatch
+from raffed.runtime.api import ShareSeconds, Stopwatch
 from tests.runtime.conftest import small
 
 ELSEWHERE = os.getpid() + 1

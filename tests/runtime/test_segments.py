@@ -17,15 +17,6 @@ from raffed.results.runfile import read_run
 from raffed.runs.verify import verify
 from tests.forging import edited
 from tests.params import one_in
-from tests.runtime.conftest import small
-
-
-@pytest.fixture
-def stopped(tmp_path: Path) -> Path:
-    """Stopped after three of four rounds, with checkpoints after the second and the third."""
-    seen = list[object]()
-    raffed.run(small(), tmp_path / "run", watch=seen.append, stop=lambda: len(seen) == 3)
-    return tmp_path / "run"
 
 
 def spans(run: Path) -> list[tuple[int, int]]:

@@ -9,14 +9,7 @@ import pytest
 from raffed.core.method import Method
 from raffed.errors import UnknownNameError, UsageError
 from raffed.methods import METHODS
-from raffed.testing import (
-    ContractError,
-    check,
-    check_dataset,
-    check_method,
-    check_model,
-    check_split,
-)
+from raffed.testing import ContractError, check, check_dataset, check_method, check_model, check_split
 from raffed.testing.methods import MethodContract
 from tests.testing import broken
 from tests.testing.careless import CARELESS

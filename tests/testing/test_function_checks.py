@@ -14,7 +14,7 @@ from raffed.errors import UnknownNameError, UsageError
 from raffed.own.names import reference_to
 from raffed.testing import check, check_loss, check_metric, check_schedule, check_selection, check_table
 from raffed.testing.functions import LossContract, MetricContract, ScheduleContract, SelectionContract
-from raffed.testing.tables import TableContract
+from raffed.testing.recognise import TableContract
 from tests.cli.conftest import Cli
 from tests.testing import broken_functions as broken
 

@@ -13,35 +13,36 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import ray
 from numpy.typing import NDArray
+from ray import ObjectRef
 from ray.exceptions import RayActorError
 
 from raffed.core.aggregation.uploads import PartialSum, UploadAccumulator
 from raffed.core.measures.scores import ScoreCounts
 from raffed.core.messages import Broadcast
 from raffed.errors import ActorsLostError, ActorStartError
-from raffed.runtime.api import Asked, RoundOrder, ServerWork
-from raffed.runtime.bits import begin_bits
+from raffed.runtime.api import Asked, Report, RoundOrder, ServerWork, SurveyedClient
 from raffed.runtime.client_data import PARTS, chunks
-from raffed.runtime.machine import begin_training
+from raffed.runtime.machine import begin_bits, begin_training
 from raffed.runtime.placement import INLINE_BYTES, PlacementPlan
-from raffed.runtime.ray.client_actor import MEND, ClientActor, Place
-from raffed.runtime.ray.node_sums import NodeSums, groups_by_node, memory_line, out_of_memory, why_not_started
-from raffed.runtime.ray.nodes import check_same
-from raffed.runtime.ray.transport import Call, CallId, RayCalls, Shared, Transport, opened
-from raffed.runtime.reports import Report, SurveyedClient
+from raffed.runtime.ray.client_actor import (
+    MEND,
+    ClientActor,
+    NodeSums,
+    Place,
+    groups_by_node,
+    memory_line,
+    out_of_memory,
+    why_not_started,
+)
+from raffed.runtime.ray.nodes import CodeVersions, check_same
+from raffed.runtime.ray.transport import Call, CallId, Handle, RayCalls, Shared, Transport, opened
 from raffed.runtime.setup import Setup
 from raffed.runtime.worker import total
-
-if TYPE_CHECKING:
-    from ray import ObjectRef
-
-    from raffed.runtime.ray.nodes import CodeVersions
-    from raffed.runtime.ray.transport import Handle
 
 # Client actors as a `Backend`.
 #
@@ -382,12 +383,8 @@ class Driver:
     ) -> None:
         check_same(sent)
         self._start = partial(start_actor, sent=sent)
-        self._ref, self._plan, self._path, self._states_folder = (
-            setup_ref[0],
-            plan,
-            Path(path),
-            Path(states_folder),
-        )
+        self._ref, self._plan = setup_ref[0], plan
+        self._path, self._states_folder = Path(path), Path(states_folder)
         self._actors = [
             self._start(self._ref, plan, actor, self._states_folder) for actor in range(len(plan.homes))
         ]

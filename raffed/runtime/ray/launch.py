@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import ray
+from ray import ObjectRef
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from raffed.budget import free_memory
 from raffed.errors import ActorsLostError, ActorStartError, RaffedError, RayLostError
 from raffed.runtime.placement import PlacementPlan, Resources, make_plan
-from raffed.runtime.ray.client_actor import MEND
-from raffed.runtime.ray.driver import ActorsStarting, Conduct, Driver
-from raffed.runtime.ray.node_sums import why_not_started
+from raffed.runtime.ray.client_actor import MEND, why_not_started
+from raffed.runtime.ray.driver import Conduct, Driver
 from raffed.runtime.ray.nodes import beside_this_process, check_shared, versions_to_send
 from raffed.runtime.ray.own_ray import Patience, lost
 from raffed.runtime.setup import Setup
-
-if TYPE_CHECKING:
-    from ray import ObjectRef
-
 
 E = TypeVar("E")  # the event of a round
 POLL_SECONDS = 0.2  # seconds between two calls of `stop` during a round
@@ -47,10 +43,8 @@ def launched(
         ActorsLostError: Actors kept dying.
         ActorStartError: An actor could not start.
     """
-    path, states_folder = (
-        path.resolve(),
-        states_folder.resolve(),
-    )  # actors on other nodes have a different working folder
+    # Actors on other nodes have a different working folder
+    path, states_folder = path.resolve(), states_folder.resolve()
     plan = make_plan(setup.config, setup.partition.num_clients, available())
     if setup.method.keeps_state:
         check_shared(path, f"{setup.method.name}, whose clients keep private state,")
@@ -95,17 +89,16 @@ def available() -> Resources:
     found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     group = ray.util.get_current_placement_group()
     if group is not None:
-        found |= {
-            kind: sum(bundle.get(kind, 0.0) for bundle in group.bundle_specs) for kind in ("CPU", "GPU")
-        }
+        for kind in ("CPU", "GPU"):
+            found[kind] = sum(bundle.get(kind, 0.0) for bundle in group.bundle_specs)
     memory = float(found.get("memory", 0.0))
     if len(ray.nodes()) == 1:  # type: ignore[no-untyped-call]
         memory = free_memory() or memory
     return Resources(float(found.get("CPU", 1.0)), float(found.get("GPU", 0.0)), memory)
 
 
-def _awaited(driver: DriverHandle, plan: PlacementPlan) -> str | None:
-    """Return what keeps the first round from beginning.
+def _awaited(driver: Any, plan: PlacementPlan) -> str | None:
+    """Return in words what keeps the first round from beginning.
 
     Returns None if all actors work, or if the driver has ended.
     """
@@ -117,17 +110,6 @@ def _awaited(driver: DriverHandle, plan: PlacementPlan) -> str | None:
     except RayError:
         return None  # the cause is reported by whoever waits for its events
     free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
-    return awaited_of(now, plan, free)
-
-
-def awaited_of(now: ActorsStarting, plan: PlacementPlan, free: Mapping[str, float]) -> str | None:
-    """Return in words which client actors are waited for, or None if all are ready.
-
-    Args:
-        now: How far they have come.
-        plan: How many cores and GPUs each of them needs.
-        free: What is free in the cluster, by Ray's names of resources.
-    """
     if now.ready == now.total:
         return None
     each, has = f"{plan.num_cpus:g} cores", f"{free.get('CPU', 0.0):g} cores"
@@ -138,21 +120,6 @@ def awaited_of(now: ActorsStarting, plan: PlacementPlan, free: Mapping[str, floa
         f"{now.total - now.ready} of {now.total} client actors, of {each} each, to find room or to load; "
         f"free are {has}"
     )
-
-
-class _StartingMethod(Protocol):
-    def remote(self) -> ObjectRef[ActorsStarting]: ...
-
-
-class _StopMethod(Protocol):
-    def remote(self) -> ObjectRef[None]: ...
-
-
-class DriverHandle(Protocol):
-    """The methods of a `Driver` that are called while it conducts a run."""
-
-    starting: _StartingMethod
-    stop: _StopMethod
 
 
 def _watch(
@@ -166,9 +133,8 @@ def _watch(
 ) -> Iterator[E]:
     options = {"num_cpus": 0, "max_concurrency": 2, **beside_this_process()}
     folders = str(path), str(states_folder)
-    started = Driver.options(**options).remote([reference], plan, *folders, versions_to_send())  # type: ignore[attr-defined]
-    driver: DriverHandle = started
-    events = started.rounds.options(num_returns="streaming").remote(conduct, resumed)
+    driver = Driver.options(**options).remote([reference], plan, *folders, versions_to_send())  # type: ignore[attr-defined]
+    events = driver.rounds.options(num_returns="streaming").remote(conduct, resumed)
     asked, begun, patience = False, False, Patience()
     try:
         while True:
@@ -193,4 +159,4 @@ def _watch(
         raise
     finally:
         if lost() is None:
-            ray.kill(started, no_restart=True)
+            ray.kill(driver, no_restart=True)

@@ -10,17 +10,16 @@ import uuid
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import ray
+from ray import ObjectRef
 from ray.exceptions import RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raffed.errors import RunFolderError, UsageError
+from raffed.own.user_code import BESIDE
 from raffed.runtime.ray.own_ray import OwnRay, Patience
-
-if TYPE_CHECKING:
-    from ray import ObjectRef
 
 # Whether the processes of a Ray have the same raffed, torch and NumPy as the process that gives them work.
 #
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
 
 PACKAGE = Path(__file__).parents[2]
-# Beside raffed/ in a checkout and inside it in a wheel. Nothing that trains is among them
-BESIDE = frozenset({"analysis", "cluster", "reproductions", "tune_spaces"})
 SHOWN = 12  # characters of a hash or a version in a message
 WHAT = {"raffed": "the hash of raffed's files is", "torch": "torch is", "numpy": "NumPy is"}
 MEND = "all nodes need the same environment: the same image, or one on a file system that all nodes mount"
@@ -91,8 +88,6 @@ def check_same(sent: CodeVersions | None) -> None:
         UsageError: Something differs.
     """
     if sent is not None and (found := difference(code_versions(), sent)):
-        import ray
-
         address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         raise UsageError(f"node {address}: {found}; {MEND}")
 

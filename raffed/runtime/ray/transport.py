@@ -18,22 +18,18 @@ from itertools import count
 from multiprocessing.connection import Client
 from queue import SimpleQueue
 from selectors import EVENT_READ, DefaultSelector
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, TypeAlias, TypeVar
 
 import ray
+from ray import ObjectRef
+from ray.actor import ActorHandle
 from ray.exceptions import RayError, RayTaskError, UnserializableException
 
 from raffed.errors import ActorsLostError
 from raffed.runtime.placement import INLINE_BYTES
-from raffed.runtime.ray.serving import SHARES, Message, Packed, RemoteError, SocketEnd, packed
+from raffed.runtime.ray.serving import SHARES, Message, Packed, RemoteError, Serving, SocketEnd, packed
 
-if TYPE_CHECKING:
-    from ray import ObjectRef
-    from ray.actor import ActorHandle
-
-    from raffed.runtime.ray.serving import Serving
-
-    Handle = ActorHandle[Serving]
+Handle: TypeAlias = "ActorHandle[Serving]"
 
 T = TypeVar("T")
 Outcome = Callable[[], T]  # returns the answer of a call, or raises its error
