@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 RATE, DELAY, QUEUE = 100e6, 0.02, 1000
-# What tc does at a line's two ends, that of the switch and that of the machine
-SHAPES = (
+# What tc does at a line's two ends, that of the switch and that of the machine; None for TAP devices
+SHAPES: tuple[str, str] | None = (
     f"netem rate {RATE:.0f}bit limit {QUEUE}",
     f"netem rate {RATE:.0f}bit limit {QUEUE} delay {DELAY * 1000:.0f}ms",
 )
@@ -109,7 +109,10 @@ class Network:
         return self
 
     def _by_tc(self) -> None:
-        self.by = "tc netem"
+        if SHAPES is None:
+            self._in_user_space()
+            return
+        self.by = f"tc {SHAPES[1].split()[0]}"
         _ip(f"link add {self._name}b type bridge")
         _ip(f"link set {self._name}b up")
         for number, host in enumerate(self.hosts):
@@ -132,6 +135,7 @@ class Network:
             text=True,
             cwd=Path(__file__).parents[2],
         )
+        assert self._switch.stdout is not None
         self._switch.stdout.readline()  # the devices are there
         for line, host in zip(lines, self.hosts, strict=True):
             _ip(f"link set {line} netns {host.name}")

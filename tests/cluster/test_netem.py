@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,11 +18,30 @@ from benchmarks.nodes import FORM, WARM, measured, nodes, predicted, started
 from benchmarks.nodes import events as events_of
 from raffed.results.runfile import read_run
 from tests.cluster import netem
-from tests.cluster.netem import Network
+from tests.cluster.netem import DELAY, RATE, Network
 from tests.cluster.nodes import Cluster, serial_hashes
 
 CLIENTS, NODES = 12, 3
 PACKED, ALONE = "actors = 6", "clients_per_actor = 1"
+SEND = """
+import socket, sys, time
+began = time.monotonic()
+with socket.create_connection((sys.argv[1], 5000)) as far:
+    answered = time.monotonic()
+    far.sendall(bytes(int(sys.argv[2])))
+    far.shutdown(socket.SHUT_WR)
+    far.recv(1)
+print(answered - began, time.monotonic() - answered)
+"""
+TAKE = """
+import socket, sys
+with socket.create_server((sys.argv[1], 5000)) as server:
+    print(flush=True)
+    near, _ = server.accept()
+    with near:
+        while near.recv(2**20):
+            pass
+"""
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(bool(why := netem.obstacle()), reason=why or "nothing"),
@@ -60,6 +80,38 @@ def hashes_at_the_end(process: subprocess.Popen[str]) -> dict[str, str] | None:
     with process:
         found = [event["hashes"] for event in events_of(process) if event["event"] == "finished"]
     return dict(found[-1]) if found else None
+
+
+@pytest.mark.parametrize("by", ["tc", "user space"])
+def test_a_line_has_its_delay_and_its_rate_and_counts_what_it_carries(
+    by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the kernel has no netem, its bridge and qdiscs are tried with the rate alone."""
+    size, delay = 5_000_000, DELAY
+    if by == "user space":
+        monkeypatch.setattr(netem, "SHAPES", None)
+    else:
+        with Network(1) as plain:
+            pass
+        if plain.by != "tc netem":
+            delay, shape = 0.0, f"tbf rate {RATE:.0f}bit burst 32kb latency 120ms"
+            monkeypatch.setattr(netem, "SHAPES", (shape, shape))
+    with Network(2) as network:
+        assert network.by.startswith("tc" if by == "tc" else "a switch")
+        near, far = network.hosts
+        taking = [*near.prefix, sys.executable, "-c", TAKE, near.address]
+        with subprocess.Popen(taking, stdout=subprocess.PIPE) as server:
+            assert server.stdout is not None
+            server.stdout.readline()
+            sending = [*far.prefix, sys.executable, "-c", SEND, near.address, str(size)]
+            answer, took = map(float, subprocess.check_output(sending, text=True).split())
+        (into, out), (back, sent) = near.traffic(), far.traffic()
+    assert 2 * delay <= answer < 2 * delay + 0.2
+    assert 0.9 * size * 8 / RATE <= took < 2.5 * size * 8 / RATE + 0.5
+    assert size < into < 1.1 * size
+    assert sent == pytest.approx(into, rel=0.02)
+    assert max(back, out) < 0.05 * size
+    assert not any(host.name in subprocess.getoutput("ip netns") for host in network.hosts)
 
 
 @pytest.mark.parametrize(
