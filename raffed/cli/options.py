@@ -280,6 +280,8 @@ def documented(command: Command) -> Command:
             trust = copy.copy(TRUST_CODE)
             trust.hidden = get_args(one.annotation)[1].hidden
             parameters.append(one.replace(name="trust", annotation=Annotated[bool, trust]))
+    if command.__code__.co_flags & inspect.CO_VARKEYWORDS:
+        return _with_parameters(command, parameters)
     # Typer passes an option that is not exposed as well
     called = functools.wraps(command)(lambda trust=None, **given: command(**given))
     return _with_parameters(called, parameters)

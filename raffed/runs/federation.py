@@ -30,7 +30,7 @@ from raffed.runs.final_measures import ModelScores, OwnMeasures, after_last, bef
 from raffed.runs.folder import RunFolder
 from raffed.runs.metric_rows import Accountant, ClientSurvey, IdleTerms, round_rows, validation_rows
 from raffed.runs.participation import RoundPlan, losses_by, no_losses
-from raffed.runs.round_schedule import RoundInScoring, RoundInTraining, RoundSchedule, merged
+from raffed.runs.round_schedule import RoundInScoring, RoundInTraining, RoundSchedule, Timeline, merged
 from raffed.runtime.api import Backend, Stopwatch
 from raffed.runtime.federated_data import FederatedData
 from raffed.runtime.machine import bf16_gain, check_unchanged
@@ -204,7 +204,16 @@ class RoundLoop:
         self._ahead: RoundPlan | None = None  # plan of the coming round, made while the previous one trains
         self._by_loss = needs_losses(federation)
         losses = losses_by(runtime, lambda: now.server, now.versions) if self._by_loss else no_losses
-        self._schedule = RoundSchedule(setup, losses, folder.past)
+        self._schedule = RoundSchedule(
+            self._data,
+            self.method.mean,
+            config.clock,
+            Timeline(setup) if config.clock.speeds else None,
+            losses,
+            folder.past,
+            cohort=config.numerics.cohort,
+            masks=config.privacy.masks,
+        )
         now.versions.update(folder.versions)
         for number in () if folder.versions else range(now.server.round):
             then = folder.earlier.config_at(number, config)

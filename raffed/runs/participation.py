@@ -21,7 +21,6 @@ from raffed.results.metric import Row
 from raffed.runtime.api import Backend, RoundOrder
 from raffed.runtime.federated_data import FederatedData
 from raffed.runtime.placement import make_stacks
-from raffed.runtime.setup import Setup
 
 
 def no_losses(clients: Sequence[int]) -> Sequence[float]:
@@ -198,37 +197,45 @@ class RoundPlan:
 
     @staticmethod
     def of(
-        setup: Setup, number: int, losses: Losses = no_losses, arrived: Mapping[int, int] | None = None
+        data: FederatedData,
+        mean: Mean,
+        number: int,
+        *,
+        cohort: int,
+        masks: bool,
+        losses: Losses = no_losses,
+        clock: Clock | None = None,
+        arrived: Mapping[int, int] | None = None,
     ) -> RoundPlan:
         """Return the plan of a round.
 
         Args:
-            setup: The run.
+            data: The clients of the run and their samples.
+            mean: The mean of the run's method.
             number: Number of the round.
+            cohort: Clients that are trained in one stack (`numerics.cohort`).
+            masks: Whether uploads are masked.
             losses: Function from clients to losses, if the selection needs them.
+            clock: The run's virtual clock, for a server that does not wait.
             arrived: Client → number of the model from which it began, for a server that does not wait.
         """
-        config, data = setup.config, setup.data
-        federation, sizes, starts = config.federation, data.sizes_at(number), tuple[int, ...]()
-        if arrived is None:
-            participants = RoundParticipants.of(data, number, losses)
-        else:
-            participants = RoundParticipants.present(sorted(arrived))
-        trained = participants.trained
-        weights = participants.weights(
-            setup.method.mean, sizes, lambda client: data.class_counts_at(number, client)
+        federation, sizes = data.federation, data.sizes_at(number)
+        participants = (
+            RoundParticipants.of(data, number, losses)
+            if arrived is None
+            else RoundParticipants.present(sorted(arrived))
         )
-        if arrived is not None:
-            starts = tuple(arrived[client] for client in trained)
-            weights = discounted(config.clock, number, weights, starts)
+        trained = participants.trained
+        weights = participants.weights(mean, sizes, lambda client: data.class_counts_at(number, client))
+        starts = tuple(arrived[client] for client in trained) if arrived is not None else ()
         return RoundPlan(
             number,
             participants,
             sizes,
-            weights,
-            stacks=make_stacks(trained, sizes, config.numerics.cohort),
+            weights if clock is None else discounted(clock, number, weights, starts),
+            stacks=make_stacks(trained, sizes, cohort),
             faults=tuple(participants.faults[client] for client in trained),
-            peers=participants.counted if config.privacy.masks else (),
+            peers=participants.counted if masks else (),
             measure=(number + 1) % federation.eval_every == 0 or number + 1 == federation.rounds,
             surveyed=number + 1 > federation.rounds - federation.survey,
             starts=starts,

@@ -9,10 +9,12 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from raffed.config.sections import Clock
 from raffed.core import seeds
 from raffed.core.aggregation.uploads import PartialSum, UploadAccumulator
 from raffed.core.measures.scores import ScoreCounts
 from raffed.core.messages import Broadcast, ServerState
+from raffed.core.server import Mean
 from raffed.core.training.session import batched, completed_steps, drawn_epochs
 from raffed.errors import UsageError
 from raffed.federation.faults import attack_rows
@@ -205,15 +207,31 @@ class RoundSchedule:
     """Plans the rounds of a run. If the server does not wait, it keeps the models that are still needed.
 
     Args:
-        setup: The run.
+        data: The clients and their samples.
+        mean: The mean of the run's method.
+        clock: The section `clock` of the run.
+        timeline: The steps of the server on the virtual clock, or None without one.
         losses: Function from clients to the losses of the present model.
         past: Number → the server's state of that time, as a checkpoint holds them.
+        cohort: Clients that are trained in one stack (`numerics.cohort`).
+        masks: Whether uploads are masked.
     """
 
-    def __init__(self, setup: Setup, losses: Losses, past: Mapping[int, ServerState]) -> None:
-        self._setup, self._data, self._losses = setup, setup.data, losses
-        self._timeline = Timeline(setup) if setup.config.clock.speeds else None
-        self._waits = not setup.config.clock.asynchronous
+    def __init__(
+        self,
+        data: FederatedData,
+        mean: Mean,
+        clock: Clock,
+        timeline: Timeline | None,
+        losses: Losses,
+        past: Mapping[int, ServerState],
+        *,
+        cohort: int,
+        masks: bool,
+    ) -> None:
+        self._data, self._mean, self._losses = data, mean, losses
+        self._cohort, self._masks, self._clock = cohort, masks, clock
+        self._timeline, self._waits = timeline, not clock.asynchronous
         self.past: dict[int, ServerState] = dict(past)
 
     def plan(self, number: int, losses: bool = True) -> RoundPlan:
@@ -223,17 +241,20 @@ class RoundSchedule:
             number: Number of the round.
             losses: Whether the losses of the present model may be asked for.
         """
+        plan_of = functools.partial(
+            RoundPlan.of, self._data, self._mean, number, cohort=self._cohort, masks=self._masks
+        )
         if self._waits or self._timeline is None:
-            return RoundPlan.of(self._setup, number, self._losses if losses else no_losses)
+            return plan_of(losses=self._losses if losses else no_losses)
         arrived = {one.client: one.start for one in self._timeline.step(number).arrivals}
-        plan = RoundPlan.of(self._setup, number, arrived=arrived)
+        plan = plan_of(clock=self._clock, arrived=arrived)
         groups = {
             start: tuple(client for client in arrived if arrived[client] == start) for start in plan.starts
         }
         stacks = [
             stack
             for start in sorted(groups)
-            for stack in make_stacks(groups[start], plan.sizes, self._setup.config.numerics.cohort)
+            for stack in make_stacks(groups[start], plan.sizes, self._cohort)
         ]
         return replace(plan, stacks=tuple(stacks))
 

@@ -138,7 +138,10 @@ def run(
     """
     with local_folder(out) as path:
         here = path.absolute()  # absolute, because the process may change its working folder during the run
-        _watched(run_events(config, here, False, stop, begun), watch)
+        with closing(run_events(config, here, False, stop, begun)) as events:
+            for event in events:
+                if watch is not None:
+                    watch(event)
         return result_there(here, None if out is None or is_url(out) else path)
 
 
@@ -194,16 +197,11 @@ def resume(
         check_code(here, about, config, accept_changed_code)
         if runtime is not None:
             config = replace(config, runtime=runtime)
-        _watched(run_events(config, here, True, stop, begun), watch)
+        with closing(run_events(config, here, True, stop, begun)) as events:
+            for event in events:
+                if watch is not None:
+                    watch(event)
         return result_there(here, told)
-
-
-def _watched(events: Generator[RoundEvent, None, None], watch: RoundWatcher | None) -> None:
-    """Execute a run to its end."""
-    with closing(events):
-        for event in events:
-            if watch is not None:
-                watch(event)
 
 
 def run_events(

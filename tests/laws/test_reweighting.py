@@ -82,7 +82,7 @@ def test_what_a_client_reports_is_counted_as_sent() -> None:
 def test_the_driver_knows_the_weights_that_follow_from_what_the_clients_hold_in_the_round(split: str) -> None:
     setup = prepare_run(replace(RUN, data=Data("digits", split)))
     for number in range(2):
-        plan = RoundPlan.of(setup, number)
+        plan = RoundPlan.of(setup.data, setup.method.mean, number, cohort=0, masks=False)
         counts = []
         for client in plan.participants.counted:
             labels = setup.dataset.y[setup.partition.train_at(client, setup.data.stage(number))]

@@ -101,7 +101,9 @@ def test_a_client_that_is_drawn_twice_trains_once_and_counts_twice() -> None:
 def test_the_weight_of_a_client_counts_how_often_it_was_drawn() -> None:
     """By sizes with replacement: p_k = m_k / Σ_j m_j, where client k was drawn m_k times."""
     setup = prepare_run(config("size", rounds=8))
-    plans = [RoundPlan.of(setup, number) for number in range(8)]
+    plans = [
+        RoundPlan.of(setup.data, setup.method.mean, number, cohort=0, masks=False) for number in range(8)
+    ]
     assert any(max(plan.participants.times.values()) > 1 for plan in plans)
     for plan in plans:
         times = plan.participants.times
