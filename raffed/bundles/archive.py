@@ -35,7 +35,6 @@ RESULTS: Final = "results"
 CODE: Final = "code"
 TRACES: Final = "traces"  # files of `clock.trace`, named by their SHA-256
 MOST_MEMBERS = 20_000
-LONGEST_NAME = 1000  # characters
 _DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip can hold; a bundle does not say when it was made
 _MODE = stat.S_IFREG | 0o644
 _UNIX = 3

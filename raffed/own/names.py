@@ -169,22 +169,21 @@ class OwnFunction:
         return place_of(self.load())
 
 
-def own_function(kind: str, name: str, group: str, known: Collection[str] = ()) -> OwnFunction:
+def own_function(kind: str, name: str, group: str) -> OwnFunction:
     """Return what a name in a configuration stands for.
 
     Args:
         kind: What it should be, such as "split".
         name: The name as the configuration stores it.
         group: The group of entry points.
-        known: The names that raffed itself has.
 
     Raises:
         UsageError: It is neither an entry point nor a reference.
     """
-    reference = reference_of(name, group, known)
+    reference = reference_of(name, group, ())
     if reference is None:
-        spelled(kind, name, group, known)
-        raise UnknownNameError(kind, name, {*known, *entry_points(group)})
+        spelled(kind, name, group, ())
+        raise UnknownNameError(kind, name, entry_points(group))
     return OwnFunction(kind, name, reference)
 
 

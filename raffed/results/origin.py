@@ -1,4 +1,4 @@
-"""Where a run comes from: the command line, the commit, and which own code computed which rounds."""
+"""Where a run comes from: its command line, its commit, and what computed which of its rounds."""
 
 from __future__ import annotations
 

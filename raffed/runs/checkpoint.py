@@ -1,5 +1,6 @@
-"""A run's checkpoints: which exist, what their state.json says, and whether the contents have the
-hashes there.
+"""A run's checkpoints: which exist, what their state.json says, and whether its hashes fit the contents.
+
+The best model of a run, which checkpoints hold, is chosen here.
 """
 
 from __future__ import annotations

@@ -168,7 +168,8 @@ class Repetition:
                 shutil.copy2(self._path / RUN_FILE, place / RUN_FILE)
             folder = RunFolder(place, self._setup, resume=start is not None, verifies=True)
             numbers = range(first + 1, first + count + 1)
-            # Up to the one with which a rule is recorded to have ended the run. Whether it does is a check
+            # The rounds go up to the one after which a rule is recorded to have ended the run. Whether the
+            # rule ends it there is a check of its own
             ends = len(self._recorded) if self._ended_early else 0
             with closing(SerialBackend(self._setup, folder.states_folder)) as backend:
                 yield from self._rounds(RoundLoop(self._setup, backend, folder, ends), backend, numbers)

@@ -1,4 +1,7 @@
-"""What the round loop asks of a backend: train these clients, evaluate this model, keep the client states."""
+"""What the round loop asks of a backend: train these clients, evaluate this model, keep the client states.
+
+Also what it gets: reports, scores and times.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a training process learns about its machine, and which settings it makes for itself."""
+"""What a training process learns about its machine, which settings it makes for itself, and whether it can
+compute the bits that a run asks for.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The clients in one process: data, states, one scratch network, and what happens to their uploads.
 
-It is the body of every actor, without Ray.
+It is the body of every actor, without Ray, and of the serial backend.
 """
 
 from __future__ import annotations

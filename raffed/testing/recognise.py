@@ -1,4 +1,7 @@
-"""Recognise an object by what it is, such as a method, a network or a metric, and check it."""
+"""Recognise an object by what it is, such as a method, a network or a metric, and check it.
+
+The contract of a table stands here as well.
+"""
 
 from __future__ import annotations
 
