@@ -20,10 +20,10 @@ HELD = "held"
 def scratch_folder() -> Iterator[Path]:
     """Yield a new folder for temporary files."""
     remove_left(Path(tempfile.gettempdir()))
-    with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as made:
-        let_go = hold(Path(made))
+    with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as path:
+        let_go = hold(Path(path))
         try:
-            yield Path(made)
+            yield Path(path)
         finally:
             let_go()
 

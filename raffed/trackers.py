@@ -97,9 +97,9 @@ class Guarded:
 
 def numbers(event: RoundEvent) -> dict[str, float]:
     """Return what a sink shows of a round: all its numbers except that of the round itself."""
-    found = event.as_dict().items()
+    pairs = event.as_dict().items()
     return {
-        name: float(value) for name, value in found if name not in ("round", "rounds") and value is not None
+        name: float(value) for name, value in pairs if name not in ("round", "rounds") and value is not None
     }
 
 
@@ -216,10 +216,10 @@ class MLflow:
         if before:
             client.update_run(before[0].info.run_id, status="RUNNING")
             return str(before[0].info.run_id)
-        made = str(client.create_run(home, run_name=self._folder.name, tags=tags).info.run_id)
+        run_id = str(client.create_run(home, run_name=self._folder.name, tags=tags).info.run_id)
         settings = pd.json_normalize(about["config"], sep=".").iloc[0]
-        client.log_batch(made, params=[Param(key, str(value)) for key, value in settings.items()])
-        return made
+        client.log_batch(run_id, params=[Param(key, str(value)) for key, value in settings.items()])
+        return run_id
 
 
 class WeightsAndBiases:

@@ -101,7 +101,7 @@ class Attacks:
 
     def _of_backdoor(self) -> list[str]:
         """Return the fields of a backdoor that have another value than usual."""
-        usual = {one.name: one.default for one in fields(self) if one.name.startswith("backdoor_")}
+        usual = {field.name: field.default for field in fields(self) if field.name.startswith("backdoor_")}
         return [name for name, value in usual.items() if getattr(self, name) != value]
 
 
@@ -252,13 +252,13 @@ class Faults(Attacks):
 
     def _listed(self) -> Iterator[tuple[str, int, int, int]]:
         """Yield every entry of `at` as (kind, client, first round, last round)."""
-        for entry in filter(None, (one.strip() for one in self.at.split(","))):
-            found = re.fullmatch(r"([a-z]+) +(\d+)@(\d+)(?:-(\d+))?", entry)
-            if found is None:
+        for entry in filter(None, (part.strip() for part in self.at.split(","))):
+            match = re.fullmatch(r"([a-z]+) +(\d+)@(\d+)(?:-(\d+))?", entry)
+            if match is None:
                 raise UsageError(
                     f"faults.at: {entry!r} is not KIND CLIENT@ROUND or KIND CLIENT@FROM-TO, as in 'drop 3@2'"
                 )
-            kind, client, first, last = found.groups()
+            kind, client, first, last = match.groups()
             check_choice("faults.at", kind, KINDS)
             if not 1 <= int(first) <= int(last or first):
                 raise UsageError(

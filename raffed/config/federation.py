@@ -172,10 +172,10 @@ def _as_text(known: Mapping[str, Declaration], key: str, value: Value) -> Value:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    found = client_numbers("selection fixed", text)
-    if len(set(found)) < len(found):
+    clients = client_numbers("selection fixed", text)
+    if len(set(clients)) < len(clients):
         raise UsageError(f"selection fixed: a client stands twice in {text.strip()!r}; leave one out")
-    return tuple(sorted(found))
+    return tuple(sorted(clients))
 
 
 def _read(file: str) -> str:
@@ -225,13 +225,13 @@ def client_numbers(what: str, text: str) -> list[int]:
     >>> client_numbers("clients", "0, 3, 5-7")
     [0, 3, 5, 6, 7]
     """
-    found: list[int] = []
+    clients: list[int] = []
     for part in filter(None, re.split(r"[,\s]+", text.strip())):
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
         if match is None or int(match[2] or match[1]) < int(match[1]):
             raise UsageError(f"{what}: {part!r} is not the number of a client, as 3, nor a range, as 5-7")
-        found += range(int(match[1]), int(match[2] or match[1]) + 1)
-    return found
+        clients += range(int(match[1]), int(match[2] or match[1]) + 1)
+    return clients
 
 
 # When a run ends before its last round: the text of `stop_when`, and what it means.
@@ -283,8 +283,8 @@ class StopRule:
             since = 0 if best is None else best[0]
             if round - since < self.rounds:
                 return ""
-            found = "it was never a number" if best is None else f"best {best[1]:.4g} after round {since}"
-            return f"{self.measure} no better for {self.rounds} rounds ({found})"
+            progress = "it was never a number" if best is None else f"best {best[1]:.4g} after round {since}"
+            return f"{self.measure} no better for {self.rounds} rounds ({progress})"
         passed = value > self.bound if self.kind == "above" else value < self.bound
         return f"{self.measure} {self.kind} {self.bound:g} ({value:.4g})" if passed else ""
 
@@ -303,11 +303,11 @@ class ValidationCurve:
 
     def best(self, by: float = 0.0) -> tuple[int, float] | None:
         """Return round and value of the last improvement by more than `by`; the earliest among equals."""
-        found: tuple[int, float] | None = None
+        best: tuple[int, float] | None = None
         for round, value in sorted(self.values.items()):
-            if self.better(value, None if found is None else found[1], by):
-                found = round, value
-        return found
+            if self.better(value, None if best is None else best[1], by):
+                best = round, value
+        return best
 
 
 def read_rule(text: str) -> StopRule | None:
@@ -449,8 +449,8 @@ class Federation:
     def __post_init__(self) -> None:
         self._settle_rules()
         given = self.metrics if isinstance(self.metrics, str | list | tuple) else [self.metrics]
-        names = [given] if isinstance(given, str) else [as_name(one) for one in given]
-        if all(isinstance(one, str) for one in names):  # anything else is reported by the check of the field
+        names = [given] if isinstance(given, str) else [as_name(metric) for metric in given]
+        if all(isinstance(name, str) for name in names):  # the check of the field reports anything else
             keep(self, metrics=",".join(map(str, names)))
 
     def _settle_rules(self) -> None:
@@ -496,4 +496,4 @@ class Federation:
 
     def asks(self, name: str) -> bool:
         """Return whether `measures` contains the name of an additional measurement."""
-        return name in (one.strip() for one in self.measures.split(","))
+        return name in (measure.strip() for measure in self.measures.split(","))

@@ -88,9 +88,9 @@ def is_set() -> bool:
     if os.environ.get(MARK) != PORTABLE:
         return False
     for name, wanted in variables().items():
-        if (found := os.environ.get(name)) != wanted:
+        if (value := os.environ.get(name)) != wanted:
             raise UsageError(
-                f"{name} is {found!r} in this process, but portable bits need {wanted!r}, and {MARK} says "
+                f"{name} is {value!r} in this process, but portable bits need {wanted!r}, and {MARK} says "
                 f"that it is set up for them; unset {MARK}, and raffed sets all that is needed"
             )
     return True

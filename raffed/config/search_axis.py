@@ -105,12 +105,12 @@ def number_range(text: Value) -> NumberRange | None:
     Raises:
         UsageError: The ends or the number of values are not possible.
     """
-    found = _FORM.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
+    match = _FORM.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
         return None
-    whole = all(re.fullmatch(r"[+-]?\d+", found[end]) for end in ("low", "high"))
-    points = POINTS if found["points"] is None else int(found["points"])
-    return NumberRange(float(found["low"]), float(found["high"]), found["log"] is not None, points, whole)
+    whole = all(re.fullmatch(r"[+-]?\d+", match[end]) for end in ("low", "high"))
+    points = POINTS if match["points"] is None else int(match["points"])
+    return NumberRange(float(match["low"]), float(match["high"]), match["log"] is not None, points, whole)
 
 
 # Methods whose learning rate is an argument of their own → that argument, and a factor
@@ -147,8 +147,8 @@ def axis_values(keyword: str, axis: Value) -> list[Value]:
     Raises:
         UsageError: It is something else, or a list without values.
     """
-    if (found := number_range(axis)) is not None:
-        return list(found.values())
+    if (interval := number_range(axis)) is not None:
+        return list(interval.values())
     if isinstance(axis, Mapping) and set(axis) == {"grid_search"}:
         axis = axis["grid_search"]
     if not isinstance(axis, list | tuple):

@@ -289,12 +289,12 @@ class Clock:
     def __post_init__(self) -> None:
         check_fields("clock", self)
         if self.trace and not self.trace_sha256:
-            found = hashlib.sha256(file_bytes("clock.trace", self.trace, ADVICE)).hexdigest()
-            keep(self, trace_sha256=found, trace=str(Path(self.trace).absolute()))
+            digest = hashlib.sha256(file_bytes("clock.trace", self.trace, ADVICE)).hexdigest()
+            keep(self, trace_sha256=digest, trace=str(Path(self.trace).absolute()))
 
     def check_together(self) -> None:
         """Raise a UsageError if two fields contradict each other, or if one has no effect."""
-        usual = {one: field.default for one, field in type(self).__dataclass_fields__.items()}
+        usual = {name: field.default for name, field in type(self).__dataclass_fields__.items()}
         given = [name for name, value in usual.items() if getattr(self, name) != value]
         if not self.speeds and given:
             raise UsageError(
@@ -340,7 +340,7 @@ class Clock:
         raw = file_bytes("clock.trace", self.trace, ADVICE)
         if hashlib.sha256(raw).hexdigest() != self.trace_sha256:
             raise UsageError(f"{self.trace} has changed since the run was made; put it back")
-        found: dict[int, float] = {}
+        trace: dict[int, float] = {}
         for number, row in self._rows(raw):
             try:
                 client, factor = int(row["client"]), float(row["factor"])
@@ -348,16 +348,16 @@ class Clock:
                 raise UsageError(
                     f"{self.trace}, line {number}: a line needs a whole number `client` and a number `factor`"
                 ) from error
-            if not 0.0 < factor < math.inf or client in found:
+            if not 0.0 < factor < math.inf or client in trace:
                 why = (
-                    "is there twice" if client in found else f"has the factor {factor}, which must be above 0"
+                    "is there twice" if client in trace else f"has the factor {factor}, which must be above 0"
                 )
                 raise UsageError(f"{self.trace}, line {number}: client {client} {why}")
-            found[client] = factor
-        missing = [client for client in range(clients) if client not in found]
+            trace[client] = factor
+        missing = [client for client in range(clients) if client not in trace]
         if missing:
             raise UsageError(f"{self.trace} has no line for client {missing[0]} of {clients} clients")
-        return [found[client] for client in range(clients)]
+        return [trace[client] for client in range(clients)]
 
     def _rows(self, raw: bytes) -> list[tuple[int, dict[str, str]]]:
         """Return the rows of the trace below its header, with their lines. Line ends may be of any kind."""

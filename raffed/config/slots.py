@@ -48,8 +48,8 @@ def check_many(owner: str, slot: str, value: T, kind: type, *, some: bool = Fals
         )
     if some and not value:
         raise UsageError(f"{owner}: {slot} is empty; it must have at least one {kind.__name__}")
-    for number, one in enumerate(value):
-        check_slot(owner, f"{slot}[{number}]", one, kind)
+    for number, member in enumerate(value):
+        check_slot(owner, f"{slot}[{number}]", member, kind)
 
 
 def check_pairs(owner: str, slot: str, value: T) -> None:
@@ -59,10 +59,10 @@ def check_pairs(owner: str, slot: str, value: T) -> None:
         UsageError: Something else is in the slot.
     """
     pairs = value if isinstance(value, tuple) else (value,)
-    for one in pairs:
-        if not (isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], str)):
+    for pair in pairs:
+        if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)):
             raise UsageError(
-                f"{owner}: {slot} has {described(one)} in it; it must be a tuple of pairs, as in "
+                f"{owner}: {slot} has {described(pair)} in it; it must be a tuple of pairs, as in "
                 f'{slot}=(("name", 1.0),)'
             )
 

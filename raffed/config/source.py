@@ -22,7 +22,7 @@ from raffed.config.validation import (
 from raffed.errors import UsageError
 
 MARKERS: dict[str, type[Marker]] = {
-    one.__name__: one for one in (Range, Length, Choices, Words, Doc, Strength)
+    marker.__name__: marker for marker in (Range, Length, Choices, Words, Doc, Strength)
 }
 
 
@@ -42,8 +42,8 @@ def described(module: str, factory: str) -> Described:
     positional = defined.args.args[len(defined.args.args) - len(every) :]
     # Arguments without a default, such as the shape of images, are not options
     arguments = [
-        _declared(Declaration(one.arg, "", ast.unparse(default)), one.annotation, tree)
-        for one, default in zip([*positional, *defined.args.kwonlyargs], [*every, *keywords], strict=True)
+        _declared(Declaration(node.arg, "", ast.unparse(default)), node.annotation, tree)
+        for node, default in zip([*positional, *defined.args.kwonlyargs], [*every, *keywords], strict=True)
         if default is not None
     ]
     return Described(arguments, ast.get_docstring(defined) or "", ast.get_docstring(tree) or "")
@@ -67,9 +67,9 @@ def _declared(start: Declaration, annotation: ast.expr | None, tree: ast.Module)
         if ast.unparse(annotation.value) == "Literal":
             return replace(start, kind="str", choices=tuple(map(ast.literal_eval, inside)))
     if isinstance(annotation, ast.Name):
-        found = _assigned(annotation.id, tree)
-        if found is not None:
-            return _declared(start, *found)
+        assigned = _assigned(annotation.id, tree)
+        if assigned is not None:
+            return _declared(start, *assigned)
     return replace(start, kind=plain_kind(ast.unparse(annotation)))
 
 
@@ -77,7 +77,7 @@ def _marker(node: ast.expr) -> Marker | str:
     """`Range(0.0, 1.0)` and so on, built from its literal arguments; the text of anything else."""
     if not isinstance(node, ast.Call) or ast.unparse(node.func) not in MARKERS:
         return ast.unparse(node)
-    named = {one.arg: ast.literal_eval(one.value) for one in node.keywords if one.arg}
+    named = {keyword.arg: ast.literal_eval(keyword.value) for keyword in node.keywords if keyword.arg}
     return MARKERS[ast.unparse(node.func)](*map(ast.literal_eval, node.args), **named)
 
 
@@ -87,7 +87,7 @@ def _assigned(name: str, tree: ast.Module) -> tuple[ast.expr, ast.Module] | None
         if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [name]:
             return node.value, tree
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            for one in node.names:
-                if name == (one.asname or one.name) and node.module.startswith("raffed."):
-                    return ast.Name(one.name), _tree(node.module)
+            for alias in node.names:
+                if name == (alias.asname or alias.name) and node.module.startswith("raffed."):
+                    return ast.Name(alias.name), _tree(node.module)
     return None

@@ -68,17 +68,17 @@ def parse_toml(text: str, where: str) -> dict[str, Json]:
     if any(part.count(".") > DEEPEST for part in _BETWEEN_KEYS.split(text)):  # reading it would take hours
         raise UsageError(deep)
     try:
-        found = tomllib.loads(text)
+        tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{where}: not TOML: {error}") from error
     except RecursionError as error:
         raise UsageError(deep) from error
-    level: list[Json] = [found]
+    level: list[Json] = [tables]
     for _ in range(DEEPEST):
-        level = [one for value in level for one in _below(value)]
+        level = [inner for value in level for inner in _below(value)]
     if level:
         raise UsageError(deep)
-    return found
+    return tables
 
 
 def _below(value: Json) -> Iterable[Json]:
@@ -116,7 +116,7 @@ def _table(kind: type, title: str, tables: Mapping[str, Any] | None = None) -> A
     """Return the type of a table of a file. Every key may be left out."""
     make: Any = TypedDict
     keys = {
-        name: Annotated[(tables or {}).get(name, one.accepted()), Field(description=one.doc)]
-        for name, one in declarations(kind).items()
+        name: Annotated[(tables or {}).get(name, declared.accepted()), Field(description=declared.doc)]
+        for name, declared in declarations(kind).items()
     }
     return with_config(ConfigDict(extra="forbid", title=title))(make(kind.__name__, keys, total=False))

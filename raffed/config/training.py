@@ -139,7 +139,7 @@ def multistep(
         milestones: When the rate decays, in units from the start.
         gamma: Factor γ of one decay.
     """
-    return gamma ** sum(one <= done for one in milestones)
+    return gamma ** sum(milestone <= done for milestone in milestones)
 
 
 def exponential(done: int, total: int, *, gamma: Gamma = 0.99) -> float:

@@ -187,19 +187,19 @@ class Declaration:
 
     def marked(self, *markers: Marker | str) -> Declaration:
         """The same with what these markers say; a later marker replaces an earlier one of its kind."""
-        found = self
-        for one in markers:
-            if isinstance(one, Range):
-                found = replace(found, range=one)
-            elif isinstance(one, Length):
-                found = replace(found, length=one)
-            elif isinstance(one, Choices):
-                found = replace(found, choices=one.words, words=isinstance(one, Words))
-            elif isinstance(one, Doc):
-                found = replace(found, doc=one.text)
-            elif isinstance(one, Strength):
-                found = replace(found, strength=True)
-        return found
+        declaration = self
+        for marker in markers:
+            if isinstance(marker, Range):
+                declaration = replace(declaration, range=marker)
+            elif isinstance(marker, Length):
+                declaration = replace(declaration, length=marker)
+            elif isinstance(marker, Choices):
+                declaration = replace(declaration, choices=marker.words, words=isinstance(marker, Words))
+            elif isinstance(marker, Doc):
+                declaration = replace(declaration, doc=marker.text)
+            elif isinstance(marker, Strength):
+                declaration = replace(declaration, strength=True)
+        return declaration
 
     def accepted(self) -> Any:
         """Return the type by which pydantic checks a value. Of types outside `KINDS` nothing is checked."""
@@ -240,15 +240,15 @@ class Declaration:
         from pydantic import ValidationError
 
         try:
-            found = self._adapter.validate_python(value)
+            checked = self._adapter.validate_python(value)
         except ValidationError as error:
             raise self._refusal(value, prefix, error) from None
-        return dict(found) if isinstance(found, Mapping) else found
+        return dict(checked) if isinstance(checked, Mapping) else checked
 
     def _refusal(self, value: T, prefix: str, error: ValidationError) -> UsageError:
         """Return the error that says in one line what was given and what is allowed."""
         every = error.errors(include_url=False)
-        first = next((one for one in every if not one["type"].endswith("_type")), every[0])
+        first = next((detail for detail in every if not detail["type"].endswith("_type")), every[0])
         kind, given, label = first["type"], first["input"], f"{prefix}{self.name} = {value!r}"
         if isinstance(given, str) and kind in ("literal_error", "string_pattern_mismatch"):
             words = [word.strip() for word in given.split(",")] if self.words else [given]
@@ -290,12 +290,12 @@ def _read(factory: Callable[..., T]) -> Mapping[str, Declaration]:
             f"{owner(factory)}: its signature cannot be read ({error}); import what its annotations name "
             "at run time, not only under TYPE_CHECKING"
         ) from error
-    found = {}
+    declared = {}
     for name, default in _usual(factory).items():
         given = default is not NO_DEFAULT
         start = Declaration(name, type(default).__name__ if given else "", repr(default) if given else "")
-        found[name] = _declared(start, hints[name]) if name in hints else start
-    return found
+        declared[name] = _declared(start, hints[name]) if name in hints else start
+    return declared
 
 
 def _usual(factory: Callable[..., T]) -> dict[str, object]:
@@ -307,8 +307,8 @@ def _usual(factory: Callable[..., T]) -> dict[str, object]:
         }
     empty = inspect.Parameter.empty
     return {
-        name: NO_DEFAULT if one.default is empty else one.default
-        for name, one in inspect.signature(factory).parameters.items()
+        name: NO_DEFAULT if parameter.default is empty else parameter.default
+        for name, parameter in inspect.signature(factory).parameters.items()
     }
 
 
@@ -321,10 +321,10 @@ def check_defaults(factory: Callable[..., T]) -> None:
         UsageError: A default has another type, or is outside the range or none of the choices.
     """
     usual = _usual(factory)
-    for name, one in declarations(factory).items():
+    for name, argument in declarations(factory).items():
         if usual[name] is not None and usual[name] is not NO_DEFAULT:
             try:
-                one.check(usual[name], f"{owner(factory)}: default of ")
+                argument.check(usual[name], f"{owner(factory)}: default of ")
             except UsageError as error:
                 raise UsageError(f"{error}; change the default or the declaration") from None
 
@@ -337,10 +337,10 @@ def _declared(start: Declaration, hint: T) -> Declaration:
         return replace(start, kind="str", choices=get_args(hint))
     if get_origin(hint) in (Union, types.UnionType):
         # Python 3.10 makes Optional[Annotated[…]] of an argument whose default is None
-        inside = [one for one in get_args(hint) if get_origin(one) is Annotated]
+        inside = [part for part in get_args(hint) if get_origin(part) is Annotated]
         if inside:
             return _declared(start, inside[0])
-        return replace(start, kind=" | ".join(_text(one) for one in get_args(hint)))
+        return replace(start, kind=" | ".join(_text(part) for part in get_args(hint)))
     return replace(start, kind=_text(hint))
 
 
@@ -396,21 +396,21 @@ def check_call(
         UsageError: An argument is unknown, has a wrong value, or is missing.
     """
     check_defaults(function)
-    own = {one.name: one for one in declarations(function).values() if one.name not in supplied}
-    check_values(name, own, values)
-    for one in inspect.signature(function).parameters.values():
-        by_name = one.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        if by_name and one.default is inspect.Parameter.empty and one.name in own and one.name not in values:
-            raise UsageError(f"{name} needs its argument {one.name}: give {option} {one.name}=VALUE")
+    free = {arg.name: arg for arg in declarations(function).values() if arg.name not in supplied}
+    check_values(name, free, values)
+    for arg in inspect.signature(function).parameters.values():
+        by_name = arg.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        if by_name and arg.default is inspect.Parameter.empty and arg.name in free and arg.name not in values:
+            raise UsageError(f"{name} needs its argument {arg.name}: give {option} {arg.name}=VALUE")
 
 
 def check_fields(section: str, values: T) -> None:
     """Check every field of a dataclass, and store it in its one spelling; messages say `section.field`."""
     kind = type(values)
-    for name, one in declarations(kind).items():
+    for name, field in declarations(kind).items():
         value = getattr(values, name)
         if value is not getattr(kind, name, NO_DEFAULT):
-            object.__setattr__(values, name, one.check(value, f"{section}." if section else ""))
+            object.__setattr__(values, name, field.check(value, f"{section}." if section else ""))
 
 
 def checked(factory: Callable[P, T]) -> Callable[P, T]:

@@ -25,11 +25,11 @@ def draw_faults(plan: Faults, seed: int, round: int, clients: Iterable[int]) -> 
     """Return what happens to each drawn client, each from its own stream of (seed, round, client)."""
     if not plan.any:
         return dict.fromkeys(clients, NO_FAULT)
-    found = {}
+    faults = {}
     for client in clients:
         a, b, c, d = seeds.rng(seed, "faults", round, client).random(4).tolist()
-        found[client] = plan.fault_of(round, client, (a, b, c, d))
-    return found
+        faults[client] = plan.fault_of(round, client, (a, b, c, d))
+    return faults
 
 
 def damaged(upload: Upload, how: str, seed: int, round: int, client: int) -> Upload:

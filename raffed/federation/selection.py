@@ -102,15 +102,15 @@ def chosen_by_own(name: str, rule: OwnRule, args: Mapping[str, Value], draw: Dra
             twice.
     """
     asked = inspect.signature(rule).parameters
-    made = rule(**{one: getattr(draw, one) for one in GIVEN if one in asked}, **args)
-    found = [int(client) for client in made]
+    answer = rule(**{argument: getattr(draw, argument) for argument in GIVEN if argument in asked}, **args)
+    chosen = [int(client) for client in answer]
     clients = len(draw.sizes)
-    if not found or len(set(found)) < len(found) or not all(0 <= one < clients for one in found):
+    if not chosen or len(set(chosen)) < len(chosen) or not all(0 <= client < clients for client in chosen):
         raise UsageError(
-            f"selection {name} returned {found[:10]} in round {draw.round + 1}; it must return one or more "
+            f"selection {name} returned {chosen[:10]} in round {draw.round + 1}; it must return one or more "
             f"different clients, as numbers from 0 to {clients - 1}"
         )
-    return found
+    return chosen
 
 
 def own_selection(selection: str) -> OwnRule:
@@ -119,18 +119,18 @@ def own_selection(selection: str) -> OwnRule:
     Raises:
         UsageError: It cannot be found, it is not a function, or it is one of Python or of a library.
     """
-    found = load(selection)
-    if not inspect.isfunction(found):
+    rule = load(selection)
+    if not inspect.isfunction(rule):
         raise UsageError(
-            f"federation.selection = {selection!r} is a {type(found).__name__}, but must "
+            f"federation.selection = {selection!r} is a {type(rule).__name__}, but must "
             "be a function of (round, sizes, count, generator) that returns the numbers of clients"
         )
-    if not may_be_called(found, *CLIENTS):
+    if not may_be_called(rule, *CLIENTS):
         raise UsageError(
             f"federation.selection = {selection!r} is a function of an installed package "
             "that is not declared to return list[int]; write a function of yours that calls it"
         )
-    return found
+    return rule
 
 
 def check_own_arguments(federation: Federation) -> None:
@@ -203,7 +203,7 @@ def _check_rule(
 ) -> None:
     what = f"federation.selection = {federation.selection!r}"
     if isinstance(rule, Fixed):
-        if others := sorted({client for one in rule.rounds() for client in one} - set(trainable)):
+        if others := sorted({client for listed in rule.rounds() for client in listed} - set(trainable)):
             raise UsageError(
                 f"{what} names client {others[-1]}, which is not one of those that train; these are "
                 f"{len(trainable)} clients, from {trainable[0]} to {trainable[-1]}"
@@ -281,5 +281,5 @@ def check_waiting(config: RunConfig, method: Method, in_stages: bool) -> None:
         "a plan of faults": config.faults.any,
         "clipping, noise or masks": config.privacy.clip is not None or config.privacy.masks,
     }
-    if found := next((name for name, given in refused.items() if given), ""):
-        raise UsageError(f"{what}: it does not go together with {found}; leave one of the two out")
+    if obstacle := next((name for name, given in refused.items() if given), ""):
+        raise UsageError(f"{what}: it does not go together with {obstacle}; leave one of the two out")
