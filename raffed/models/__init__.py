@@ -74,7 +74,7 @@ def build_for(
 
     from raffed.core.seeds import forked
 
-    own, bias, last = check_args(name, args)
+    chosen, bias, last = check_args(name, args)
     shape = tuple(in_shape) if isinstance(in_shape, list | tuple) else in_shape
     if is_own(name):
         from raffed.models.own.factories import make_own, replace_branches
@@ -83,7 +83,7 @@ def build_for(
         if not isinstance(shape, tuple):
             raise UsageError(f"{name}: in_shape = {shape!r} is not a shape, such as (3, 32, 32)")
         with forked(seed), torch.device("cpu"):
-            net = make_own(name, own, ModelInputs(shape, dtype), num_classes)
+            net = make_own(name, chosen, ModelInputs(shape, dtype), num_classes)
         replace_branches(net)
         if isinstance(bias, bool):
             net.set_head_bias(bias, name)
@@ -91,12 +91,12 @@ def build_for(
         factory = MODELS[name].load()
         _check_inputs(name, factory, shape, dtype)
         check_arguments(factory, {"in_shape": shape, "num_classes": num_classes})
-        if own:  # such as widths; the numbers are counted before they take memory
+        if chosen:  # such as widths; the numbers are counted before they take memory
             with forked(seed), torch.device("meta"):
-                numbers = sum(one.numel() for one in factory(shape, num_classes, **own).parameters())
+                numbers = sum(tensor.numel() for tensor in factory(shape, num_classes, **chosen).parameters())
             allow(4 * COPIES * numbers, f"{name}, a network of {numbers:,} weights,")
         with forked(seed), torch.device("cpu"):
-            net = factory(shape, num_classes, **own)
+            net = factory(shape, num_classes, **chosen)
     last.put_into(net, seed)
     return net
 
@@ -136,20 +136,20 @@ def check_args(name: str, args: Mapping[str, Value]) -> tuple[dict[str, Value], 
 
     names = common_args(name)
     common = {key: value for key, value in args.items() if key in names}
-    own = {key: value for key, value in args.items() if key not in names}
+    chosen = {key: value for key, value in args.items() if key not in names}
     if is_own(name):
         from raffed.models.own.factories import factory_of, keywords_of
 
-        keywords_of(name, factory_of(name), own)
+        keywords_of(name, factory_of(name), chosen)
         check_values(name, {**declarations(last_layers), BIAS: Declaration(BIAS, "bool")}, common)
     else:
         check_choice("model", name, MODELS)
         known = declarations(MODELS[name].load())
-        keywords = {key: one for key, one in known.items() if key not in ("in_shape", "num_classes")}
+        keywords = {key: entry for key, entry in known.items() if key not in ("in_shape", "num_classes")}
         check_values(name, {**keywords, **declarations(last_layers)}, args)
     bias = common.pop(BIAS, None)
     make: Callable[..., LastLayers] = last_layers
-    return own, bias, make(**common)
+    return chosen, bias, make(**common)
 
 
 def common_args(name: str) -> frozenset[str]:

@@ -68,8 +68,8 @@ class ModelInfo:
 
     def load(self) -> Factory:
         """Return the factory. It is imported only now, and torch with it."""
-        found: Factory = getattr(importlib.import_module(self.module), self.name)
-        return found
+        factory: Factory = getattr(importlib.import_module(self.module), self.name)
+        return factory
 
     @cached_property
     def described(self) -> Described:
@@ -78,8 +78,8 @@ class ModelInfo:
 
     def said(self, section: str) -> list[str]:
         """Return the lines of a section of the docstring."""
-        found = re.search(rf"^{section}:\n((?: +.+\n?)+)", self.described.doc, re.MULTILINE)
-        return [line.strip() for line in found[1].splitlines()] if found else []
+        match = re.search(rf"^{section}:\n((?: +.+\n?)+)", self.described.doc, re.MULTILINE)
+        return [line.strip() for line in match[1].splitlines()] if match else []
 
     @property
     def layers(self) -> str:
@@ -115,10 +115,10 @@ def model_name(text: str) -> str:
         UsageError: It looks like a reference and is not one.
     """
     if (name := text.strip()).startswith("timm:"):
-        made = f'timm.create_model("{name[5:]}", num_classes=num_classes, in_chans=in_shape[0])'
+        call = f'timm.create_model("{name[5:]}", num_classes=num_classes, in_chans=in_shape[0])'
         raise UsageError(
             f"{name} is not read, but three lines make it yours: write `import timm` into net.py, "
-            f'`def net(num_classes, in_shape) -> "nn.Module":` and `    return {made}`, and give ./net.py:net'
+            f'`def net(num_classes, in_shape) -> "nn.Module":` and `    return {call}`, and give ./net.py:net'
         )
     return spelled("model", text, GROUP, MODELS)
 

@@ -124,13 +124,13 @@ def with_norm(net: Net, name: str, norm: str, place: str) -> Net:
                 f"or leave it out"
             )
         return net
-    layers, made = OrderedDict[str, nn.Module](), nn.Module()
+    layers, norm_layer = OrderedDict[str, nn.Module](), nn.Module()
     for child, layer in net.body.named_children():
         if isinstance(layer, nn.Conv2d):
-            made = nn.GroupNorm(1, layer.out_channels, affine=False)
+            norm_layer = nn.GroupNorm(1, layer.out_channels, affine=False)
         elif isinstance(layer, nn.Linear):
-            made = nn.LayerNorm(layer.out_features, elementwise_affine=False)
-        both = [(child, layer), (child.replace("relu", "norm"), made)]
+            norm_layer = nn.LayerNorm(layer.out_features, elementwise_affine=False)
+        both = [(child, layer), (child.replace("relu", "norm"), norm_layer)]
         wanted = both if place == "after" else both[::-1]
         layers.update(wanted if isinstance(layer, nn.ReLU) else both[:1])
     return Net(nn.Sequential(layers), net.head)
@@ -170,7 +170,7 @@ def convolved(
         layers[f"conv{i}"] = nn.Conv2d(channels, width, side, padding=padding)
         layers[f"relu{i}"] = nn.ReLU()
         layers[f"pool{i}"] = nn.MaxPool2d(2, padding=pool_padding)
-        channels, sides = width, [(one + 2 * (padding + pool_padding) - side + 1) // 2 for one in sides]
+        channels, sides = width, [(size + 2 * (padding + pool_padding) - side + 1) // 2 for size in sides]
     return layers, channels * math.prod(sides)
 
 
