@@ -128,15 +128,15 @@ class ArrayCache:
             with np.load(target, allow_pickle=False) as file:
                 arrays = {str(key): np.asarray(file[key]) for key in file.files if key != ABOUT}
             words = {str(key): tuple(map(str, texts)) for key, texts in about["words"].items()}
-            found = StoredArrays(arrays, words, str(about["name"]), str(about["source"]), about["facts"])
-            whole = found.sha256() == sha256
+            stored = StoredArrays(arrays, words, str(about["name"]), str(about["source"]), about["facts"])
+            whole = stored.sha256() == sha256
         except (*_DAMAGED, AttributeError, TypeError) as error:
             raise _damaged(target) from error
         if not whole:
             raise _damaged(target)
         for array in arrays.values():
             array.flags.writeable = False
-        return found
+        return stored
 
     def file_of(self, sha256: str) -> Path:
         """Return the file of arrays of a hash, whether or not it exists.

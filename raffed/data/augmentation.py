@@ -36,13 +36,13 @@ def sampled(pixels: Tensor, matrix: Four, shift: tuple[Tensor, Tensor]) -> Tenso
     height, width = pixels.shape[2:]
     r = torch.arange(height, dtype=torch.float64, device=pixels.device)[:, None] - (height / 2 + 0.5)
     c = torch.arange(width, dtype=torch.float64, device=pixels.device)[None, :] - (width / 2 + 0.5)
-    a, b, d, e = (one.double().view(-1, 1, 1) for one in matrix)
-    down, across = (one.double().view(-1, 1, 1) for one in shift)
+    a, b, d, e = (entry.double().view(-1, 1, 1) for entry in matrix)
+    down, across = (offset.double().view(-1, 1, 1) for offset in shift)
     rows = a * r + b * c + height / 2 + 0.5 + down  # [g, H, W]
     columns = d * r + e * c + width / 2 + 0.5 + across
     inside = (rows >= 0) & (rows <= height - 1) & (columns >= 0) & (columns <= width - 1)
-    found = _spline(_coefficients(pixels.double()), rows, columns)
-    return torch.where(inside[:, None], (found + 0.5).floor().clamp(0, 255), 0.0).to(pixels.dtype)
+    values = _spline(_coefficients(pixels.double()), rows, columns)
+    return torch.where(inside[:, None], (values + 0.5).floor().clamp(0, 255), 0.0).to(pixels.dtype)
 
 
 def _coefficients(pixels: Tensor) -> Tensor:
@@ -90,8 +90,8 @@ def _taps(at: Tensor, side: int) -> list[tuple[Tensor, Tensor]]:
     last = max(side - 1, 1)
     places = ((first.long() - 1 + k) % (2 * last) for k in range(4))
     return [
-        ((last - (last - one).abs()).clamp(max=side - 1), weight)
-        for one, weight in zip(places, weights, strict=True)
+        ((last - (last - place).abs()).clamp(max=side - 1), weight)
+        for place, weight in zip(places, weights, strict=True)
     ]
 
 

@@ -46,9 +46,9 @@ class Natural(Split):
         if local_test is not None or pool.test_clients is None:
             return super().partition(pool, seed, local_test)
         parts, statistics = self.shuffled(pool, seed, minimum=1)
-        own = tuple(np.flatnonzero(pool.test_clients == owners[part[0]]) for part in parts)
+        tests = tuple(np.flatnonzero(pool.test_clients == owners[part[0]]) for part in parts)
         recipe = self.recipe(pool, seed) | statistics
-        return Partition(tuple(parts), own, pool.num_classes, recipe, "test")
+        return Partition(tuple(parts), tests, pool.num_classes, recipe, "test")
 
     def lists(self, pool: LabelPool, seed: int) -> list[IntArray]:
         """Return one list per owner, in the order of their numbers."""
@@ -90,15 +90,15 @@ class FromFile(Split):
     def partition(self, pool: LabelPool, seed: int, local_test: float | None = None) -> Partition:
         """Return the stored partition, after checking that it fits the pool."""
         tests = None if pool.test_labels is None else len(pool.test_labels)
-        found = Partition.load(self.path, len(pool.labels), tests)
-        if found.num_classes != pool.num_classes:
+        stored = Partition.load(self.path, len(pool.labels), tests)
+        if stored.num_classes != pool.num_classes:
             raise UsageError(
-                f"{self.path} is for {found.num_classes} classes, but the data has {pool.num_classes}"
+                f"{self.path} is for {stored.num_classes} classes, but the data has {pool.num_classes}"
             )
         wanted = labels_sha256(pool.labels)
-        if found.recipe.get("labels_sha256", wanted) != wanted:
+        if stored.recipe.get("labels_sha256", wanted) != wanted:
             raise UsageError(f"{self.path} was made for another training pool: its labels_sha256 differs")
-        return found
+        return stored
 
     def check_data(self, data: str, num_classes: int) -> None:
         Partition.load(self.path)
@@ -200,9 +200,9 @@ class Equal(_WithBenchmarkTests):
         )
         given = [0] * len(train)
         parts: tuple[list[IntArray], list[IntArray]] = ([], [])
-        for own in drawn:
+        for labels in drawn:
             cuts = []
-            for label in sorted(own):
+            for label in sorted(labels):
                 cuts.append((label, given[label]))
                 given[label] += 1
             for part, pool, size in zip(parts, (train, test), sizes, strict=True):
@@ -258,7 +258,7 @@ class InStages(_WithBenchmarkTests):
         mixes = np.stack(counts).reshape(self.clients, self.stages, -1)
         size = sum(map(len, tests)) // len(units)
         mix = "balanced" if self.balanced else "matched"
-        return [part for own in mixes for part in stages.matching_tests(own, tests, size, mix, rng)]
+        return [part for staged in mixes for part in stages.matching_tests(staged, tests, size, mix, rng)]
 
     def _joined(self, units: list[IntArray]) -> tuple[tuple[IntArray, ...], IntArray]:
         """Return one list per client, and the lengths of its stages, int64 [clients, M]."""

@@ -207,11 +207,11 @@ class Dataset:
         return cls.of(import_reference(text))
 
     @classmethod
-    def of(cls, found: Imported) -> Dataset:
+    def of(cls, imported: Imported) -> Dataset:
         """Return the data set of what an importer found."""
         build: Callable[..., Dataset] = cls
-        about = {"class_names": found.class_names, "source": found.source, "facts": found.facts}
-        return build(**{name: getattr(found, name) for name in ARRAYS}, name=found.name, **about)
+        about = {"class_names": imported.class_names, "source": imported.source, "facts": imported.facts}
+        return build(**{name: getattr(imported, name) for name in ARRAYS}, name=imported.name, **about)
 
     def stored(self) -> StoredArrays:
         """Return the arrays and all else that decides results, as the cache holds them."""
@@ -220,14 +220,14 @@ class Dataset:
             "class_names": self.class_names,
             "numbers": (str(self.num_classes), str(self.max_value)),
             "transform": (transform_text(self.transform),),
-            "transforms": tuple(f"{style} {transform_text(one)}" for style, one in self.transforms.items()),
+            "transforms": tuple(f"{style} {transform_text(rule)}" for style, rule in self.transforms.items()),
         }
         return StoredArrays(held, words, self.name, self.source, self.facts.as_json())
 
     @classmethod
     def restored(cls, stored: StoredArrays) -> Dataset:
         """Return the data set that `stored` described."""
-        classes, largest = (int(one) for one in stored.words["numbers"])
+        classes, largest = (int(number) for number in stored.words["numbers"])
         pairs = [text.split(" ", 1) for text in stored.words["transforms"]]
         styles = {style: transform_from(text) for style, text in pairs}
         build: Callable[..., Dataset] = cls
@@ -239,7 +239,7 @@ class Dataset:
             source=stored.source,
             num_classes=classes,
             max_value=largest,
-            transforms={style: one for style, one in styles.items() if one is not None},
+            transforms={style: transform for style, transform in styles.items() if transform is not None},
             facts=DataFacts.from_json(stored.facts),
         )
 
@@ -283,10 +283,10 @@ class Dataset:
         if split.partition(":")[0] == "natural":
             names["client"] = tuple(self.facts.client_names)
 
-        def named(found: re.Match[str]) -> str:
-            known, number = names.get(found[1], ()), int(found[2])
-            name = known[number] if number < len(known) else found[2]
-            return found[0] if name == found[2] else f"{found[0]} ({name})"
+        def named(match: re.Match[str]) -> str:
+            known, number = names.get(match[1], ()), int(match[2])
+            name = known[number] if number < len(known) else match[2]
+            return match[0] if name == match[2] else f"{match[0]} ({name})"
 
         try:
             yield
@@ -363,14 +363,14 @@ def joined(dataset: Dataset) -> Dataset:
             f"data.pool = 'joined': {dataset.name or 'the data set'} has no test set that could be joined; "
             "use train"
         )
-    own, theirs = dataset.clients, dataset.test_clients
-    known = own is not None and theirs is not None and bool((theirs >= 0).all())
+    owners, test_owners = dataset.clients, dataset.test_clients
+    known = owners is not None and test_owners is not None and bool((test_owners >= 0).all())
     return replace(
         dataset,
         x=np.concatenate([dataset.x, dataset.x_test]),
         y=np.concatenate([dataset.y, dataset.y_test]),
         x_test=dataset.x_test[:0],
         y_test=dataset.y_test[:0],
-        clients=np.concatenate([own, theirs]) if known else None,
+        clients=np.concatenate([owners, test_owners]) if known else None,
         test_clients=None,
     )

@@ -113,18 +113,18 @@ def _load_femnist(name: str, folder: Path) -> Dataset:
     pool = load_femnist(folder)
     if name == "femnist":
         return _published(name, (pool.x, pool.y), (pool.x_test, pool.y_test), pool.clients, pool.test_clients)
-    own, test = ((y >= LETTER_A) & (y < LETTER_A + 10) for y in (pool.y, pool.y_test))
-    if not own.any():
+    low, test = ((y >= LETTER_A) & (y < LETTER_A + 10) for y in (pool.y, pool.y_test))
+    if not low.any():
         raise DataFileError(f"{folder}/FEMNIST holds none of the letters a to j")
     assert pool.clients is not None
-    writers, groups = np.unique(pool.clients[own], return_inverse=True)
-    labels = [y - LETTER_A for y in (pool.y[own], pool.y_test[test])]
-    made = _published(name, (pool.x[own], labels[0]), (pool.x_test[test], labels[1]), groups.astype(np.int64))
+    writers, groups = np.unique(pool.clients[low], return_inverse=True)
+    labels = [y - LETTER_A for y in (pool.y[low], pool.y_test[test])]
+    data = _published(name, (pool.x[low], labels[0]), (pool.x_test[test], labels[1]), groups.astype(np.int64))
     if pool.test_clients is None:
-        return made
-    theirs, number = pool.test_clients[test], np.full(int(pool.clients.max()) + 1, -1, dtype=np.int64)
+        return data
+    owners, number = pool.test_clients[test], np.full(int(pool.clients.max()) + 1, -1, dtype=np.int64)
     number[writers] = np.arange(len(writers))
-    return replace(made, test_clients=np.where(theirs < 0, -1, number[theirs]))
+    return replace(data, test_clients=np.where(owners < 0, -1, number[owners]))
 
 
 def _of_parts(load: Callable[[str, Path], tuple[Any, ...]]) -> Callable[[str, Path], Dataset]:
@@ -246,8 +246,8 @@ def load_femnist(root: Path) -> Dataset:
     )
     archives = sorted(folder.glob("*.npz"))
     train_files = sorted((folder / "train").glob("*.json")) or sorted(folder.glob("*.json"))
-    made = folder / "data"
-    by_leaf = sorted((made / "train").glob("*.json")) or sorted((made / "all_data").glob("*.json"))
+    leaf = folder / "data"
+    by_leaf = sorted((leaf / "train").glob("*.json")) or sorted((leaf / "all_data").glob("*.json"))
     if len(archives) + bool(train_files) + bool(by_leaf) > 1:
         raise DataFileError(
             f"{folder} holds several copies of FEMNIST; keep one npz file or the LEAF json files"
@@ -255,7 +255,7 @@ def load_femnist(root: Path) -> Dataset:
     if archives:
         return _from_npz(archives[0])
     if by_leaf:
-        return _from_folders(by_leaf, made / "test", whose=True)
+        return _from_folders(by_leaf, leaf / "test", whose=True)
     if not train_files:
         raise DataFileError(
             f"no *.npz, *.json, train/*.json or data/train/*.json in {folder} (md5: none is published); make "
@@ -273,11 +273,11 @@ def _from_folders(train_files: list[Path], test: Path, whose: bool) -> Dataset:
     x, y, groups, writers = _from_leaf(train_files)
     if not test_files:
         return Dataset(x, y, clients=groups, num_classes=NUM_CLASSES)
-    x_test, y_test, theirs, testers = _from_leaf(test_files)
+    x_test, y_test, test_groups, testers = _from_leaf(test_files)
     known = {writer: number for number, writer in enumerate(writers)}
     numbers = np.array([known.get(writer, -1) for writer in testers], dtype=np.int64)
-    own = numbers[theirs] if whose and numbers.max() >= 0 else None
-    return Dataset(x, y, x_test, y_test, groups, own, num_classes=NUM_CLASSES)
+    owners = numbers[test_groups] if whose and numbers.max() >= 0 else None
+    return Dataset(x, y, x_test, y_test, groups, owners, num_classes=NUM_CLASSES)
 
 
 def _from_npz(path: Path) -> Dataset:

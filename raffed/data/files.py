@@ -101,8 +101,8 @@ def read_npz(
             raise error(
                 f"{path} lacks the arrays {', '.join(absent)}; it holds {', '.join(stored.files[:12])}"
             )
-        found = [*names, *(name for name in optional if name in stored.files)]
-        return {name: np.asarray(stored[name]) for name in found}
+        wanted = [*names, *(name for name in optional if name in stored.files)]
+        return {name: np.asarray(stored[name]) for name in wanted}
 
 
 @contextlib.contextmanager

@@ -77,7 +77,7 @@ def read_images(
     Raises:
         DataFileError: A file cannot be read or has another size. The message names the file.
     """
-    made = np.empty((len(paths), *shape), dtype=np.uint8)
+    images = np.empty((len(paths), *shape), dtype=np.uint8)
 
     def read(place: int) -> None:
         path = paths[place]
@@ -87,12 +87,12 @@ def read_images(
         if pixels.shape != (shape[1], shape[2], 3):
             got, wanted = "x".join(map(str, pixels.shape[:2])), f"{shape[1]}x{shape[2]}"
             raise DataFileError(f"{path} is {got} pixels, but the published images are {wanted}")
-        made[place] = pixels.transpose(2, 0, 1)
+        images[place] = pixels.transpose(2, 0, 1)
 
     with ThreadPoolExecutor() as pool:
         for _ in pool.map(read, range(len(paths))):
             pass
-    return made
+    return images
 
 
 def _labelled(classes: list[list[Path]], shape: tuple[int, ...]) -> Part:
@@ -110,12 +110,12 @@ def _folder(root: Path, name: str, dataset: str) -> Path:
 
 
 def _images(folder: Path, pattern: str, count: int) -> list[Path]:
-    found = sorted(folder.glob(pattern))
-    if len(found) != count:
+    paths = sorted(folder.glob(pattern))
+    if len(paths) != count:
         raise DataFileError(
-            f"{folder} holds {len(found)} files {pattern}, but {count} were published; unpack them again"
+            f"{folder} holds {len(paths)} files {pattern}, but {count} were published; unpack them again"
         )
-    return found
+    return paths
 
 
 def _lines(path: Path) -> list[str]:
@@ -229,7 +229,7 @@ def _checked(table: Path) -> dict[str, Rows]:
 
     kinds = {"image": str, "target": int, "center": int, "fold": str}
     try:
-        found = pd.read_csv(table, usecols=list(kinds), dtype=kinds)
+        frame = pd.read_csv(table, usecols=list(kinds), dtype=kinds)
     except (OSError, ValueError) as cause:
         raise DataFileError(
             f"{table} is not FLamby's table with image, target, center and fold: {cause!r}"
@@ -237,7 +237,7 @@ def _checked(table: Path) -> dict[str, Rows]:
     rows: dict[str, Rows] = {"train": [], "test": []}
     counts = {fold: np.zeros((len(TRAIN_COUNTS), len(CLASSES)), dtype=np.int64) for fold in rows}
     for image, target, centre, fold, twice in zip(
-        *(found[name].tolist() for name in kinds), found["image"].duplicated(), strict=True
+        *(frame[name].tolist() for name in kinds), frame["image"].duplicated(), strict=True
     ):
         known = fold in rows and 0 <= target < len(CLASSES) and 0 <= centre < len(TRAIN_COUNTS)
         if twice or not known or Path(str(image)).name != image:

@@ -65,9 +65,9 @@ def short_name(text: str) -> str:
     """Return a few words for a data set, for the name of a folder: `csv:a/wine.csv?label=y` is csv-wine."""
     if text.startswith(CACHED):
         return f"arrays-{text.removeprefix(CACHED)[:8]}"
-    found = parse_reference(text)
-    if found is not None:
-        return f"{found.kind}-{Path(found.place).stem}"
+    reference = parse_reference(text)
+    if reference is not None:
+        return f"{reference.kind}-{Path(reference.place).stem}"
     return text.rpartition(":")[2]
 
 
@@ -92,8 +92,8 @@ def load_own(text: str, sha256: str = "") -> tuple[Dataset, str]:
     """
     cache = ArrayCache.of_user()
     if text.startswith(CACHED):
-        found = text.removeprefix(CACHED)
-        return Dataset.restored(cache.get(found)), found
+        digest = text.removeprefix(CACHED)
+        return Dataset.restored(cache.get(digest)), digest
     if sha256 and cache.holds(sha256):
         return Dataset.restored(_named(cache.get(sha256), text)), sha256
     try:
@@ -134,25 +134,25 @@ def _named(stored: StoredArrays, text: str) -> StoredArrays:
     An entry has the name under which it was first stored, but the same arrays may lie in several files. The
     rows of a run that is resumed would then have two names.
     """
-    found = parse_reference(text)
-    return stored if found is None else replace(stored, name=found.place, source=found.text)
+    reference = parse_reference(text)
+    return stored if reference is None else replace(stored, name=reference.place, source=reference.text)
 
 
 def _imported(text: str) -> Dataset:
-    found = parse_reference(text)
-    if found is None:
+    reference = parse_reference(text)
+    if reference is None:
         return _called(text)
-    return Dataset.of(found.load())
+    return Dataset.of(reference.load())
 
 
 def _called(text: str) -> Dataset:
     """Return the data set that a user's function makes, or that a name of the user's holds."""
-    found = load(reference_of(text, GROUP, _KNOWN) or text)
-    function = isinstance(found, types.FunctionType) and may_be_called(found, "Dataset")
-    made = found() if function and callable(found) else found
-    if not isinstance(made, Dataset):
+    loaded = load(reference_of(text, GROUP, _KNOWN) or text)
+    function = isinstance(loaded, types.FunctionType) and may_be_called(loaded, "Dataset")
+    dataset = loaded() if function and callable(loaded) else loaded
+    if not isinstance(dataset, Dataset):
         raise UsageError(
-            f"--dataset {text}: it gives a {type(made).__name__}; it must be a raffed.Dataset, or a "
+            f"--dataset {text}: it gives a {type(dataset).__name__}; it must be a raffed.Dataset, or a "
             "function without arguments that returns one"
         )
-    return made
+    return dataset

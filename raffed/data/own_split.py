@@ -60,8 +60,8 @@ def split(function: F | None = None, /, *, overlapping: bool = False) -> F | Cal
             return np.array_split(rng.permutation(len(labels)), clients)
     """
 
-    def decorated(one: F) -> F:
-        return marked(one, KIND, SplitMark(overlapping))
+    def decorated(target: F) -> F:
+        return marked(target, KIND, SplitMark(overlapping))
 
     return decorated if function is None else decorated(function)
 
@@ -129,17 +129,17 @@ class OwnSplit(Split):
         """
         function = self.function.load()
         wanted = inspect.signature(function).parameters
-        supplied = {name: one for name, one in self._supplied(pool, seed).items() if name in wanted}
+        supplied = {name: value for name, value in self._supplied(pool, seed).items() if name in wanted}
         if "owners" in wanted and pool.clients is None:
             raise UsageError(
                 f"split {self.typed!r} needs the natural clients (owners), which this data set does not name"
             )
         with user_errors(self.function.reference):
-            found = function(**supplied, **self.args)
-        made = checked_lists(found, len(pool.labels), self.overlapping, self.where)
-        if self.client_count not in (None, len(made)):
-            raise UsageError(f"{self.where} gave {len(made)} lists, and clients = {self.client_count}")
-        return made
+            answer = function(**supplied, **self.args)
+        lists = checked_lists(answer, len(pool.labels), self.overlapping, self.where)
+        if self.client_count not in (None, len(lists)):
+            raise UsageError(f"{self.where} gave {len(lists)} lists, and clients = {self.client_count}")
+        return lists
 
     def shrunk(self) -> Split:
         """Return the same split for at most ten clients, if it has an argument for them."""
@@ -164,11 +164,11 @@ def _read_only(values: IntArray) -> IntArray:
     return view
 
 
-def checked_lists(found: Sequence[Sequence[int]], size: int, overlapping: bool, where: str) -> list[IntArray]:
+def checked_lists(drawn: Sequence[Sequence[int]], size: int, overlapping: bool, where: str) -> list[IntArray]:
     """Return the lists of indices that a function of the user's own gave as arrays of int64.
 
     Args:
-        found: What it gave.
+        drawn: What it gave.
         size: Number of samples N of the pool.
         overlapping: Whether clients may share samples.
         where: File and line of the function, and its reference.
@@ -177,33 +177,33 @@ def checked_lists(found: Sequence[Sequence[int]], size: int, overlapping: bool, 
         UsageError: They are not one list of existing indices for each client, a client has none or has a
             sample twice, or two clients share a sample and may not.
     """
-    if isinstance(found, str | bytes | Mapping) or not hasattr(found, "__len__"):
-        kind = type(found).__name__
+    if isinstance(drawn, str | bytes | Mapping) or not hasattr(drawn, "__len__"):
+        kind = type(drawn).__name__
         raise UsageError(f"{where} gave a {kind}; it must give one list of indices per client")
-    if not len(found):
+    if not len(drawn):
         raise UsageError(f"{where} gave no client at all")
     lists, owner = [], np.full(size, -1, dtype=np.int64)
-    for client, values in enumerate(found):
+    for client, values in enumerate(drawn):
         gave = f"{where} gave client {client}"
         try:
-            one = np.asarray(values)
+            indices = np.asarray(values)
         except ValueError as error:
             raise UsageError(f"{gave} a list that is not of indices") from error
-        if one.size == 0:
+        if indices.size == 0:
             raise UsageError(f"{gave} no sample; every client needs at least one")
-        if one.ndim != 1 or one.dtype.kind not in "iu":
-            raise UsageError(f"{gave} {one.dtype} {one.shape}; it must be indices, integers (n,)")
-        if (wrong := one[(one < 0) | (one >= size)]).size:
+        if indices.ndim != 1 or indices.dtype.kind not in "iu":
+            raise UsageError(f"{gave} {indices.dtype} {indices.shape}; it must be indices, integers (n,)")
+        if (wrong := indices[(indices < 0) | (indices >= size)]).size:
             raise UsageError(f"{gave} the index {wrong[0]}; indices are 0 to {size - 1}")
-        if len(np.unique(one)) < len(one):
+        if len(np.unique(indices)) < len(indices):
             raise UsageError(f"{gave} a sample twice")
-        if not overlapping and (shared := one[owner[one] >= 0]).size:
+        if not overlapping and (shared := indices[owner[indices] >= 0]).size:
             raise UsageError(
                 f"{where} gave sample {shared[0]} to the clients {owner[shared[0]]} and {client}; mark it "
                 f"with @raffed.split(overlapping=True) if that is meant"
             )
-        owner[one] = client
-        lists.append(one.astype(np.int64))
+        owner[indices] = client
+        lists.append(indices.astype(np.int64))
     return lists
 
 
@@ -219,14 +219,14 @@ def own_split(typed: str, args: Mapping[str, Value]) -> Split:
         UserCodeError: The user's file raised an error while it was imported.
     """
     where = own_function(KIND, typed, GROUP)
-    found = load(where.reference)
-    if isinstance(found, Split):
+    loaded = load(where.reference)
+    if isinstance(loaded, Split):
         if args:
             raise UsageError(f"split {typed!r} is made already, so it takes no --split-arg")
-        return found
-    if not isinstance(found, type) or not issubclass(found, Split):
+        return loaded
+    if not isinstance(loaded, type) or not issubclass(loaded, Split):
         return OwnSplit(typed, args)
-    check_call(f"split {typed!r}", found, (), args, "--split-arg")
-    made: Callable[..., Split] = found
+    check_call(f"split {typed!r}", loaded, (), args, "--split-arg")
+    build: Callable[..., Split] = loaded
     with user_errors(where.reference):
-        return made(**args)
+        return build(**args)

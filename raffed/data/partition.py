@@ -60,13 +60,13 @@ def divided(split: Split, pool: LabelPool, seed: int, local_test: float | None) 
     pool.check(seed)
     if split.brings_tests and local_test is not None:
         raise UsageError(f"{split.text} brings its own local test parts; leave local_test out")
-    made = split.partition(pool, seed, local_test)
-    if split.is_own and split.partition(pool, seed, local_test).sha256() != made.sha256():
+    partition = split.partition(pool, seed, local_test)
+    if split.is_own and split.partition(pool, seed, local_test).sha256() != partition.sha256():
         raise UsageError(
             f"{split.seed_rule}: seed {seed} gave other lists the second time, so the run could not be "
             "resumed or verified"
         )
-    return made
+    return partition
 
 
 def held_out(partition: Partition, share: float, seed: int) -> Partition:
@@ -97,12 +97,12 @@ def held_out(partition: Partition, share: float, seed: int) -> Partition:
         )
     draws = stream(seed, "validation")
     train, val = [], []
-    for own in partition.train:
-        count = min(max(int(share * len(own)), 1), len(own) - 1)
-        chosen = np.zeros(len(own), dtype=bool)
-        chosen[draws.permutation(len(own))[:count]] = True
-        train.append(own[~chosen])
-        val.append(own[chosen])
+    for indices in partition.train:
+        count = min(max(int(share * len(indices)), 1), len(indices) - 1)
+        chosen = np.zeros(len(indices), dtype=bool)
+        chosen[draws.permutation(len(indices))[:count]] = True
+        train.append(indices[~chosen])
+        val.append(indices[chosen])
     if not any(len(part) for part in val):
         raise UsageError(
             f"data.validation = {share}: no client has two training samples, so none can be held out; use 0"

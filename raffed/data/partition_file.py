@@ -80,12 +80,12 @@ def read_partition(path: Path, pool_size: int | None, test_size: int | None) -> 
             f"{path}: test index {_joined(test).max()}, but the data has {test_size} test samples"
         )
     stages = _stages(path, stored, train, test) if timed else None
-    found = Partition(train, test, num_classes, recipe, test_pool, stages, val)
-    if str(stored["sha256"]) != found.sha256():
+    partition = Partition(train, test, num_classes, recipe, test_pool, stages, val)
+    if str(stored["sha256"]) != partition.sha256():
         raise UsageError(
             f"{path}: the index lists do not have the stored sha256; the file is damaged or edited"
         )
-    return found
+    return partition
 
 
 def _stages(path: Path, stored: Stored, train: Lists, test: Lists) -> Stages | None:
@@ -97,8 +97,8 @@ def _stages(path: Path, stored: Stored, train: Lists, test: Lists) -> Stages | N
         raise UsageError(f"{path}: stages {lengths[0].shape} of training and {lengths[1].shape} of tests")
     if not lengths[0].shape[1]:
         return None
-    for name, parts, found in zip(_STAGE_ROWS, (train, test), lengths, strict=True):
-        if found.min() < (name == "train_stages") or not np.array_equal(found.sum(1), _lengths(parts)):
+    for name, parts, sizes in zip(_STAGE_ROWS, (train, test), lengths, strict=True):
+        if sizes.min() < (name == "train_stages") or not np.array_equal(sizes.sum(1), _lengths(parts)):
             raise UsageError(f"{path}: {name} do not cut the clients' lists into stages")
     return Stages(lengths[0], lengths[1], order)
 
@@ -166,8 +166,8 @@ def _check_lists(
             f"{path}: a sample is listed twice for one client, but the recipe says doubled = {doubled}"
         )
     # Where samples may be listed again, it must not be for one client
-    for own, *held_out in zip(train, *((test,) if test else ()), *((val,) if val else ()), strict=True):
-        if reused and held_out and repeats([_joined([np.unique(own), *held_out])]):
+    for trained, *held_out in zip(train, *((test,) if test else ()), *((val,) if val else ()), strict=True):
+        if reused and held_out and repeats([_joined([np.unique(trained), *held_out])]):
             raise UsageError(f"{path}: a sample is listed twice for one client")
     if pool_size is not None and int(everything.max()) >= pool_size:
         raise UsageError(f"{path}: index {everything.max()}, but the data has {pool_size} training samples")
@@ -254,7 +254,7 @@ class Partition:
         Returns:
             int64 [clients, C].
         """
-        counts = [np.bincount(labels[own], minlength=self.num_classes) for own in self.train]
+        counts = [np.bincount(labels[part], minlength=self.num_classes) for part in self.train]
         return np.stack(counts).astype(np.int64)
 
     def train_at(self, client: int, stage: int | None) -> IntArray:

@@ -148,9 +148,9 @@ def _title(partition: Partition, counts: IntArray) -> str:
     held = np.count_nonzero(counts, axis=0).astype(np.int64)
     sizes = counts.sum(axis=0)
     recipe = partition.recipe
-    made = f"{recipe['split']}, seed {recipe['seed']}" if {"split", "seed"} <= recipe.keys() else "partition"
+    label = f"{recipe['split']}, seed {recipe['seed']}" if {"split", "seed"} <= recipe.keys() else "partition"
     return (
-        f"{made} · {len(held)} clients × {len(counts)} classes · sha256 {partition.sha256()[:12]}\n"
+        f"{label} · {len(held)} clients × {len(counts)} classes · sha256 {partition.sha256()[:12]}\n"
         f"classes per client: {_range(held)} · training samples per client: {_range(sizes)}"
     )
 

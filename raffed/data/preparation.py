@@ -141,7 +141,7 @@ def check_numbers_given(numbers: Mapping[str, Value]) -> None:
         numbers: Field of `Transform`, except `flamby` → value. `mean` and `std` are one number for each
             channel; a single number stands for one channel.
     """
-    known = {name: one for name, one in declarations(Transform).items() if name != "flamby"}
+    known = {name: field for name, field in declarations(Transform).items() if name != "flamby"}
     for name, value in numbers.items():
         if name not in known:
             raise UnknownNameError("name in data.transform_args", name, known)
@@ -172,7 +172,7 @@ def with_numbers(transform: Transform, numbers: Mapping[str, Value]) -> Transfor
 def _per_channel(name: str, value: Value) -> tuple[float, ...]:
     values = value if isinstance(value, list | tuple) else (value,)
     numbers = tuple(
-        float(one) for one in values if isinstance(one, int | float) and not isinstance(one, bool)
+        float(number) for number in values if isinstance(number, int | float) and not isinstance(number, bool)
     )
     if not numbers or len(numbers) < len(values) or not all(map(math.isfinite, numbers)):
         raise UsageError(
@@ -182,21 +182,21 @@ def _per_channel(name: str, value: Value) -> tuple[float, ...]:
     return numbers
 
 
-def transform_in(style: str, transforms: Mapping[str, Transform], own: Transform | None) -> Transform:
+def transform_in(style: str, transforms: Mapping[str, Transform], default: Transform | None) -> Transform:
     """Return how a data set is prepared in a style. There is an answer for every data set and every style.
 
     Args:
         style: One of `STYLES`.
         transforms: The data set's transforms by style.
-        own: The data set's transform for every other style. None: floats and integers stay as they are, and
-            uint8 is divided by its largest value.
+        default: The data set's transform for every other style. None: floats and integers stay as they are,
+            and uint8 is divided by its largest value.
 
     Raises:
         UnknownNameError: The style does not exist.
     """
     if style not in STYLES:
         raise UnknownNameError("transform style", style, STYLES)
-    return transforms.get(style, own or AS_IT_IS)
+    return transforms.get(style, default or AS_IT_IS)
 
 
 def transform_text(transform: Transform | None) -> str:

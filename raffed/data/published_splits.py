@@ -77,12 +77,12 @@ def drawn_classes(clients: int, each: int, classes: int, draws: Draws) -> list[l
     """
     owned = []
     for client in range(clients):
-        own = [client % classes]
-        while len(own) < each:
+        labels = [client % classes]
+        while len(labels) < each:
             label = draws.label(classes)
-            if label not in own:
-                own.append(label)
-        owned.append(own)
+            if label not in labels:
+                labels.append(label)
+        owned.append(labels)
     return owned
 
 
@@ -101,23 +101,23 @@ def _capped_once(
         for client, piece in enumerate(np.split(order, cuts)):
             pieces[client].append(piece)
             sizes[client] += len(piece)
-    return [np.concatenate(own) for own in pieces]
+    return [np.concatenate(part) for part in pieces]
 
 
 def _random_sizes(
-    label: int, order: IntArray, own: list[int], code: str, floor: float, draws: Draws
+    label: int, order: IntArray, who: list[int], code: str, floor: float, draws: Draws
 ) -> list[int]:
     """Draw the sizes of all pieces of a class but the last, which is the rest."""
-    if len(own) == 1 or len(order) == 0:
-        return [0] * (len(own) - 1)
-    mean = len(order) / len(own)
+    if len(who) == 1 or len(order) == 0:
+        return [0] * (len(who) - 1)
+    mean = len(order) / len(who)
     low, high = int(max(mean / 10, floor)), int(mean) if code == "pfllib" else len(order)
     numbers = draws.numbers
     if low >= high or not isinstance(numbers, np.random.RandomState):
         raise UsageError(
-            f"class-groups: class {label} has {len(order)} samples for {len(own)} clients; use fewer clients"
+            f"class-groups: class {label} has {len(order)} samples for {len(who)} clients; use fewer clients"
         )
-    sizes: list[int] = numbers.randint(low, high, len(own) - 1, dtype=np.int64).tolist()
+    sizes: list[int] = numbers.randint(low, high, len(who) - 1, dtype=np.int64).tolist()
     if sum(sizes) > len(order):
         raise UsageError(
             f"class-groups: the sizes drawn for class {label} exceed its {len(order)} samples, as they may "
@@ -160,7 +160,7 @@ class _InPublishedOrder(Split):
         parts, common = self.beside_test(pool, draws)
         self.check_sizes(parts, minimum=2 if share else 1)
         both = [self.cut(part, share, draws) for part in parts]
-        train, test = tuple(own for own, _ in both), tuple(rest for _, rest in both)
+        train, test = tuple(kept for kept, _ in both), tuple(rest for _, rest in both)
         if len(common):
             test = tuple(np.array_split(common, len(parts)))
         recipe = self.recipe(pool, seed) | {"local_test": share} | unused([*train, *test], len(pool.labels))
@@ -299,15 +299,15 @@ class ClassGroups(ClassesEach, _InPublishedOrder):
             most = math.ceil(share)
             floor = min(PFLLIB_LEAST, int(len(labels) / self.clients / 2)) / classes
         for label in range(classes):
-            own = [client for client in range(self.clients) if free[client] > 0][:most]
-            if not own:
+            owners = [client for client in range(self.clients) if free[client] > 0][:most]
+            if not owners:
                 break
             order = _of_class(labels, label)
-            cuts = np.cumsum(_random_sizes(label, order, own, self.code, floor, draws))
-            for client, piece in zip(own, np.split(order, cuts), strict=True):
+            cuts = np.cumsum(_random_sizes(label, order, owners, self.code, floor, draws))
+            for client, piece in zip(owners, np.split(order, cuts), strict=True):
                 pieces[client].append(piece)
                 free[client] -= 1
-        return [np.concatenate(own) for own in pieces]
+        return [np.concatenate(part) for part in pieces]
 
 
 @dataclass(frozen=True)
@@ -356,14 +356,14 @@ class PowerLaw(ClassesEach, _InPublishedOrder):
                     f"{self.least} each; use fewer clients or a smaller least number"
                 )
             cuts = np.cumsum(np.floor(shares[label] * rest).astype(np.int64) + self.least)
-            *own, left = np.split(order, cuts)
+            *chunks, left = np.split(order, cuts)
             lucky = draws.label(columns)
-            own[lucky] = np.append(own[lucky], left)
-            pieces.append(iter(own))
+            chunks[lucky] = np.append(chunks[lucky], left)
+            pieces.append(iter(chunks))
         owned = [
             [(client + step) % classes for step in range(self.classes)] for client in range(self.clients)
         ]
-        return [draws.shuffled(np.concatenate([next(pieces[label]) for label in own])) for own in owned]
+        return [draws.shuffled(np.concatenate([next(pieces[label]) for label in held])) for held in owned]
 
     def cut(self, part: IntArray, share: float, draws: Draws) -> tuple[IntArray, IntArray]:
         order = part[np.random.default_rng(draws.seed).permutation(len(part))] if share else part

@@ -113,9 +113,9 @@ def draw_sets(slots: IntArray, units: int, each: int, rng: np.random.RandomState
 def _swap(sets: list[set[int]], tries: int, rng: np.random.RandomState) -> None:
     pairs = rng.randint(0, len(sets), size=(tries, 2), dtype=np.int64).tolist()
     picks = rng.random_sample((tries, 2)).tolist()
-    for (u, v), (one, other) in zip(pairs, picks, strict=True):
-        x = sorted(sets[u])[int(one * len(sets[u]))]
-        y = sorted(sets[v])[int(other * len(sets[v]))]
+    for (u, v), (first, second) in zip(pairs, picks, strict=True):
+        x = sorted(sets[u])[int(first * len(sets[u]))]
+        y = sorted(sets[v])[int(second * len(sets[v]))]
         if x not in sets[v] and y not in sets[u]:
             sets[u] ^= {x, y}
             sets[v] ^= {x, y}
@@ -157,17 +157,17 @@ def class_lists(clients: int, classes: int, num_classes: int, seed: int) -> list
     lists: list[list[int]] = []
     dealt = 0
     for _ in range(clients):
-        own: list[int] = []
+        labels: list[int] = []
         for _ in range(classes):
             label = dealt
             if dealt < num_classes:
                 dealt += 1
             else:
                 label = draws.randint(0, num_classes - 1)
-                while label in own:
+                while label in labels:
                     label = draws.randint(0, num_classes - 1)
-            own.append(label)
-        lists.append(own)
+            labels.append(label)
+        lists.append(labels)
     return lists
 
 
@@ -189,14 +189,14 @@ def cut_evenly(
     """
     parts: list[list[IntArray]] = [[] for _ in lists]
     for label, indices in enumerate(classes):
-        owners = [client for client, own in enumerate(lists) if label in own]
+        owners = [client for client, held in enumerate(lists) if label in held]
         if len(indices) < len(owners) and (len(indices) or not absent):
             raise UsageError(
                 f"class {label} has {len(indices)} samples for {len(owners)} owners; use fewer clients"
             )
         for owner, part in zip(owners, np.array_split(indices, len(owners) or 1), strict=False):
             parts[owner].append(part)
-    return [np.concatenate(own) for own in parts]
+    return [np.concatenate(pieces) for pieces in parts]
 
 
 def with_minimum(parts: list[IntArray], minimum: int) -> tuple[list[IntArray], int]:

@@ -99,8 +99,8 @@ class Split:
     stores_lists: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        for field, one in self.declared().items():
-            one.check(getattr(self, field), f"split {self.text!r}: ")
+        for field, parameter in self.declared().items():
+            parameter.check(getattr(self, field), f"split {self.text!r}: ")
 
     @property
     def text(self) -> str:
@@ -136,26 +136,26 @@ class Split:
         `text` is the whole split, for messages.
         """
         declared = list(cls.declared().values())
-        required = sum(not one.default for one in declared)
+        required = sum(not parameter.default for parameter in declared)
         if not required <= len(fields) <= len(declared):
             raise cls.refusal(text)
-        values = {one.name: cls.value(text, one, field) for one, field in zip(declared, fields, strict=False)}
+        values = {arg.name: cls.value(text, arg, field) for arg, field in zip(declared, fields, strict=False)}
         return cls.made(text, **values)
 
     @classmethod
     def made(cls, text: str, **values: int | float | str | tuple[str, ...] | None) -> Self:
         """Return the split with these parameters, or a UsageError that quotes the text as typed."""
         make: Callable[..., Self] = cls
-        for name, one in cls.declared().items():
+        for name, parameter in cls.declared().items():
             if name in values:
-                one.check(values[name], f"split {text!r}: ")
+                parameter.check(values[name], f"split {text!r}: ")
         return make(**values)
 
     @classmethod
-    def value(cls, text: str, one: Declaration, field: str) -> int | float | str:
+    def value(cls, text: str, parameter: Declaration, field: str) -> int | float | str:
         """Return one parameter from its text, as it is declared: a number, a word, or its name for true."""
-        kinds = set(one.kind.split(" | "))
-        if "bool" in kinds and field == one.name:
+        kinds = set(parameter.kind.split(" | "))
+        if "bool" in kinds and field == parameter.name:
             return True
         if "bool" in kinds:
             raise cls.refusal(text)
@@ -187,8 +187,8 @@ class Split:
     @classmethod
     def declared(cls) -> dict[str, Declaration]:
         """Return the parameters by name, in order, as they are declared."""
-        found = declarations(cls)
-        return {field.name: found[field.name] for field in dataclasses.fields(cls)}
+        declared = declarations(cls)
+        return {field.name: declared[field.name] for field in dataclasses.fields(cls)}
 
     def divide(self, labels: IntArray, seed: int, num_classes: int | None = None) -> list[IntArray]:
         """Divide a pool: return one list of indices for each client, in any order within a list.

@@ -38,12 +38,12 @@ def register_split(split: type[Split]) -> type[Split]:
 
 
 _CLASSES = {
-    one
+    kind
     for home in (benchmark_splits, label_splits, published_splits)
-    for one in vars(home).values()
-    if isinstance(one, type) and issubclass(one, Split) and one.name
+    for kind in vars(home).values()
+    if isinstance(kind, type) and issubclass(kind, Split) and kind.name
 }
-for _split in sorted(_CLASSES, key=lambda one: one.name):
+for _split in sorted(_CLASSES, key=lambda kind: kind.name):
     register_split(_split)
 
 
@@ -63,14 +63,14 @@ def parse_split(text: str, args: Mapping[str, Value] | None = None) -> Split:
         Dirichlet(clients=100, alpha=0.5)
     """
     text = text.strip()
-    found = _known(text)
-    if found is not None:
+    split = _known(text)
+    if split is not None:
         if args:
             raise UsageError(
                 f"split {text!r} takes no split_args ({', '.join(args)}): its numbers stand in its text, "
-                f"as in {found.syntax}"
+                f"as in {split.syntax}"
             )
-        return found
+        return split
     if own_reference(text) is not None:
         return own_split(_short(text), args or {})
     raise _unknown(text)
@@ -83,9 +83,9 @@ def split_name(text: str) -> str:
         UsageError: The text is not a split.
     """
     text = text.strip()
-    found = _known(text)
-    if found is not None:
-        return found.text
+    split = _known(text)
+    if split is not None:
+        return split.text
     if own_reference(text) is None:
         raise _unknown(text)
     return _short(text)
@@ -101,8 +101,8 @@ def own_reference(text: str) -> str | None:
 
 def _known(text: str) -> Split | None:
     """Return the split that a text means to one of the classes of the table; None if it means none."""
-    found = (split.read(text) for split in SPLITS.values())
-    return next((one for one in found if one is not None), None)
+    readings = (split.read(text) for split in SPLITS.values())
+    return next((split for split in readings if split is not None), None)
 
 
 def _short(text: str) -> str:
@@ -113,9 +113,9 @@ def _unknown(text: str) -> UsageError:
     near = difflib.get_close_matches(text.partition(":")[0].strip().lower(), SPLITS, n=2)
     hint = f"nearest: {', '.join(SPLITS[name].syntax for name in near)}; " if near else ""
     known = ", ".join(split.syntax for split in SPLITS.values())
-    own = "".join(f", {name}" for name in entry_points(GROUP))
+    others = "".join(f", {name}" for name in entry_points(GROUP))
     return UsageError(
-        f"unknown split {text!r}; {hint}known: {known}{own}; yours: ./file.py:NAME or package.module:NAME"
+        f"unknown split {text!r}; {hint}known: {known}{others}; yours: ./file.py:NAME or package.module:NAME"
     )
 
 

@@ -88,8 +88,8 @@ def units(
     Also returns how many later stages bring no class that is new to their client. All units have equally many
     samples, except with `fedrep_shards`. `classes` are the shuffled indices of every class.
     """
-    counts = schemes.long_tail(np.array([len(one) for one in classes]), imbalance, n_max)
-    kept = [one[:count] for one, count in zip(classes, counts.tolist(), strict=True)]
+    counts = schemes.long_tail(np.array([len(indices) for indices in classes]), imbalance, n_max)
+    kept = [indices[:count] for indices, count in zip(classes, counts.tolist(), strict=True)]
     rng, total = stream(seed, "stages"), clients * stages
     if algorithm == "sorted_shards":
         parts = _sorted_shards(kept, total, each, rng)
@@ -102,7 +102,7 @@ def units(
         parts = _handed_out(kept, schemes.draw_sets(slots, total, each, rng), rng)
         if algorithm == "waterfill":
             parts = _equalised(parts, counts)
-    sets = [frozenset(label for label, one in enumerate(part) if len(one)) for part in parts]
+    sets = [frozenset(label for label, indices in enumerate(part) if len(indices)) for part in parts]
     order, stale = _ordered(sets, clients, stages, rng)
     return [np.concatenate(parts[unit]) for unit in order], stale
 
@@ -117,7 +117,7 @@ def _handed_out(
     parts: list[list[IntArray]] = [[] for _ in sets]
     sizes = np.zeros(len(sets), dtype=np.int64)
     for label, indices in enumerate(kept):
-        holders = np.array([unit for unit, own in enumerate(sets) if label in own], dtype=np.int64)
+        holders = np.array([unit for unit, held in enumerate(sets) if label in held], dtype=np.int64)
         if len(indices) < len(holders):
             raise UsageError(
                 f"class {label} has {len(indices)} samples for {len(holders)} holders; use fewer clients or "
@@ -141,7 +141,7 @@ def _equalised(parts: list[list[IntArray]], counts: IntArray) -> list[list[IntAr
     left = counts.copy()
     for part in parts:
         for _ in range(sum(map(len, part)) - goal):
-            sizes = np.array([len(one) for one in part])
+            sizes = np.array([len(indices) for indices in part])
             spare = np.where(left - 1 >= KEPT * counts, sizes, 0)
             largest = int((spare if spare.max() > 1 else sizes).argmax())
             part[largest] = part[largest][:-1]
@@ -157,7 +157,7 @@ def _sorted_shards(
 
     A unit has at most `each` classes.
     """
-    labels, joined = np.repeat(np.arange(len(kept)), [len(one) for one in kept]), np.concatenate(kept)
+    labels, joined = np.repeat(np.arange(len(kept)), [len(indices) for indices in kept]), np.concatenate(kept)
     size = len(joined) // (total * each)
     if size == 0:
         raise UsageError(
@@ -181,16 +181,16 @@ def _ordered(
 
     def stale(client: int) -> list[int]:
         seen: set[int] = set()
-        found = []
+        places = []
         for place in range(client * stages, (client + 1) * stages):
             if sets[order[place]] <= seen:
-                found.append(place)
+                places.append(place)
             seen |= sets[order[place]]
-        return found
+        return places
 
     left = [stale(client) for client in range(clients)]
     for _ in range(SWAPS * len(sets)):
-        flat = [place for one in left for place in one]
+        flat = [place for places in left for place in places]
         if not flat:
             break
         here, there = flat[rng.randint(len(flat))], int(rng.randint(len(sets)))
@@ -201,7 +201,7 @@ def _ordered(
         if sum(map(len, after.values())) > before:
             order[here], order[there] = order[there], order[here]
         else:
-            left = [after.get(client, one) for client, one in enumerate(left)]
+            left = [after.get(client, places) for client, places in enumerate(left)]
     return order, sum(map(len, left))
 
 
@@ -221,7 +221,7 @@ def matching_tests(
         mix: `matched` for largest remainders, `balanced` for equally many of each class that is held.
         rng: Source of the random order.
     """
-    decks = [rng.permutation(one) for one in tests]
+    decks = [rng.permutation(indices) for indices in tests]
     used = [0] * len(tests)
     parts = []
     for counts in mixes:

@@ -103,13 +103,13 @@ def augment_draws(batch: int, t: Transform, generator: torch.Generator) -> Tenso
 def augment_by(x: Tensor, t: Transform, draws: Tensor) -> Tensor:
     """Augment the batch x [B, C, H, W] by the numbers `draws` [B, ...], image by image."""
     if t.flamby is not None:
-        own = draws[:, 4 : 4 + t.flamby.draws]
-        x = apply_flamby(x, t.flamby, _per_channel(t.mean, x), _per_channel(t.std, x), own)
+        numbers = draws[:, 4 : 4 + t.flamby.draws]
+        x = apply_flamby(x, t.flamby, _per_channel(t.mean, x), _per_channel(t.std, x), numbers)
     if t.crop_padding or t.flip:
         x = _crop_and_flip(x, t, draws)
     if t.autoaugment:
-        own = draws[:, -augmentation.DRAWS :]
-        x = augmentation.apply(x, _per_channel(t.mean, x), _per_channel(t.std, x), own)
+        numbers = draws[:, -augmentation.DRAWS :]
+        x = augmentation.apply(x, _per_channel(t.mean, x), _per_channel(t.std, x), numbers)
     if t.rotation_degrees:
         x = _rotate(x, t, (2 * draws[:, 3] - 1) * t.rotation_degrees)
     return x

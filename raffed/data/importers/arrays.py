@@ -81,7 +81,7 @@ def import_arrays(
         raise UsageError(f"{name}: test_clients is given without x_test and y_test")
     given_names = _ordered(name, class_names)
     if len(set(given_names)) < len(given_names):
-        twice = next(one for one in given_names if given_names.count(one) > 1)
+        twice = next(label for label in given_names if given_names.count(label) > 1)
         raise UsageError(f"{name}: class_names has {twice!r} twice; every class needs a name of its own")
     _check_columns(name, x, x_test)
     _check_rows(name, {"x": x, "y": y, "clients": clients})
@@ -93,11 +93,11 @@ def import_arrays(
 
 def _check_columns(name: str, x: npt.ArrayLike, x_test: npt.ArrayLike | None) -> None:
     """Refuse two data frames whose columns differ, also in their order, which arrays would not show."""
-    own, other = (getattr(one, "columns", None) for one in (x, x_test))
-    if own is None or other is None:
+    columns, other = (getattr(frame, "columns", None) for frame in (x, x_test))
+    if columns is None or other is None:
         return
     for place, (here, there) in enumerate(
-        itertools.zip_longest(map(str, own), map(str, other), fillvalue="")
+        itertools.zip_longest(map(str, columns), map(str, other), fillvalue="")
     ):
         if here != there:
             raise UsageError(
@@ -164,7 +164,7 @@ def import_npz(
         y_test=stored.get("y_test"),
         clients=stored.get("clients"),
         test_clients=stored.get("test_clients"),
-        class_names=[str(one) for one in stored["class_names"].flat] if "class_names" in stored else (),
+        class_names=[str(label) for label in stored["class_names"].flat] if "class_names" in stored else (),
         test=0.0 if "x_test" in stored or "y_test" in stored else test,
         seed=seed,
         name=name or str(path),
@@ -233,7 +233,7 @@ def _ordered(name: str, class_names: Iterable[str]) -> tuple[str, ...]:
     if isinstance(class_names, str | Set):
         kind = type(class_names).__name__
         raise UsageError(f"{name}: class_names is a {kind}, but must be a list of names in their order")
-    return tuple(str(one) for one in class_names)
+    return tuple(str(label) for label in class_names)
 
 
 def _pair(item: object, where: str, x: str, y: str) -> tuple[Any, Any]:
@@ -295,7 +295,7 @@ def _class_names(data: MapStyle, y: npt.NDArray[np.generic]) -> tuple[str, ...]:
 def _classes(data: MapStyle) -> tuple[str, ...]:
     """Return the classes that a data set of torchvision's lists; empty if it lists none."""
     classes = getattr(data, "classes", None)
-    return tuple(str(one) for one in classes) if isinstance(classes, list | tuple) else ()
+    return tuple(str(label) for label in classes) if isinstance(classes, list | tuple) else ()
 
 
 def array_names(
@@ -315,8 +315,8 @@ def array_names(
     """
     ranks: dict[str, list[tuple[tuple[int, ...], str]]] = {}
     for name in members:
-        if found := _role(name):
-            ranks.setdefault(found[0], []).append((found[1], name))
+        if ranked := _role(name):
+            ranks.setdefault(ranked[0], []).append((ranked[1], name))
     of = {role: min(names)[1] for role, names in ranks.items()}
     of |= {role: name for role, name in asked.items() if name != role}
     classes = next((name for name in CLASS_NAMES if name in members), None)

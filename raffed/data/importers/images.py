@@ -167,20 +167,20 @@ def _images(root: Path) -> list[ImageFile]:
         DataFileError: There are none, they lie at different depths, or the folders of the classes are named
             as parts are.
     """
-    found: list[ImageFile] = []
+    images: list[ImageFile] = []
     for path in sorted(path for _, files in _walked(root) for path in files):
         inside = path.relative_to(root).parts
         if len(inside) > 1:  # files beside the folders of the classes, such as a licence, are not data
-            found.append(ImageFile(path, inside[-2], inside[0] if len(inside) == 3 else ""))
-    if not found:
+            images.append(ImageFile(path, inside[-2], inside[0] if len(inside) == 3 else ""))
+    if not images:
         raise DataFileError(f"{root} holds no images; they must lie in CLASS/file or CLIENT/CLASS/file")
-    _check_depths(root, found)
-    if are_parts(labels := sorted({image.label for image in found})):
+    _check_depths(root, images)
+    if are_parts(labels := sorted({image.label for image in images})):
         raise DataFileError(
             f"{root}: the folders that hold the images are named {' and '.join(labels)}, so these would be "
             f"the classes; parts must be outside and classes inside, as in {labels[-1]}/CLASS/file"
         )
-    return found
+    return images
 
 
 def _check_depths(root: Path, images: Sequence[ImageFile]) -> None:
@@ -246,10 +246,10 @@ def not_colours(images: Sequence[Image.Image], names: Sequence[str]) -> tuple[st
         images: Decoded images.
         names: What the notes call each image.
     """
-    found = [image.info.get(BESIDE) or _beside_colours(image) for image in images]
+    extras = [image.info.get(BESIDE) or _beside_colours(image) for image in images]
     return tuple(
-        f"{names[found.index(what)]}: {what} ({found.count(what)} of {len(images)} images)"
-        for what in sorted(set(found) - {""})
+        f"{names[extras.index(what)]}: {what} ({extras.count(what)} of {len(images)} images)"
+        for what in sorted(set(extras) - {""})
     )
 
 
@@ -293,11 +293,11 @@ def stacked_images(
         _check_mode(image, name)
     grey = colour == "grey" or (colour == "auto" and all(image.mode in GREY_MODES for image in images))
     first = _resized(images[0], size)
-    made = np.empty((len(images), 1 if grey else 3, first.height, first.width), np.uint8)
+    stacked = np.empty((len(images), 1 if grey else 3, first.height, first.width), np.uint8)
     for place, image in enumerate(images):
         alike = _resized(image, size)
         if alike.size != first.size:
             raise _of_another_size(names[place], alike, names[0], first)
         pixels = np.asarray(alike.convert("L" if grey else "RGB"))
-        made[place] = pixels[None] if grey else pixels.transpose(2, 0, 1)
-    return made
+        stacked[place] = pixels[None] if grey else pixels.transpose(2, 0, 1)
+    return stacked

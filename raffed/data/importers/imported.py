@@ -66,11 +66,11 @@ class DataFacts:
 
     def as_json(self) -> dict[str, Any]:
         """Return what is known, for a JSON file. What is empty is left out."""
-        found: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return {key: value for key, value in found.items() if value}
+        facts: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return {key: value for key, value in facts.items() if value}
 
     @staticmethod
-    def from_json(found: Mapping[str, Any]) -> DataFacts:
+    def from_json(values: Mapping[str, Any]) -> DataFacts:
         """Return what `as_json` described. What is missing counts as empty.
 
         Raises:
@@ -78,7 +78,7 @@ class DataFacts:
         """
         from pydantic import TypeAdapter
 
-        facts: DataFacts = TypeAdapter(DataFacts).validate_python(dict(found))
+        facts: DataFacts = TypeAdapter(DataFacts).validate_python(dict(values))
         return facts
 
 
@@ -240,6 +240,6 @@ def drawn_test_part(y: IntArray, clients: IntArray | None, share: float, seed: i
             chosen[rows[places.astype(np.int64)]] = True
     if clients is not None:
         left = np.bincount(clients[~chosen], minlength=int(clients.max()) + 1)
-        found, first = np.unique(clients, return_index=True)
-        chosen[first[left[found] == 0]] = False
+        present, first = np.unique(clients, return_index=True)
+        chosen[first[left[present] == 0]] = False
     return np.flatnonzero(chosen)

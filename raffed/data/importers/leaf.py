@@ -99,7 +99,7 @@ def read_users(paths: Sequence[Path]) -> dict[str, User]:
 def _characters(samples: list[Any], labels: list[Any], root: Path) -> str:
     """Return the characters of samples that are texts of one length, sorted; "" if samples are no texts."""
     texts = [sample for sample in samples if isinstance(sample, str)]
-    inner = [one for one in samples if isinstance(one, list) and any(isinstance(value, str) for value in one)]
+    inner = [row for row in samples if isinstance(row, list) and any(isinstance(value, str) for value in row)]
     if not texts and not inner:
         return ""
     next_characters = all(isinstance(label, str) and len(label) == 1 for label in labels)
@@ -115,7 +115,7 @@ def _columns(users: Mapping[str, User], characters: str, root: Path) -> Columns:
     x = [sample for user in users.values() for sample in user["x"]]
     number = {character: place for place, character in enumerate(characters)}
     try:
-        samples = np.array([[number[one] for one in text] for text in x] if characters else x)
+        samples = np.array([[number[character] for character in text] for text in x] if characters else x)
     except ValueError as error:
         raise DataFileError(f"{root}: samples have different lengths ({error})") from error
     labels = [label for user in users.values() for label in user["y"]]

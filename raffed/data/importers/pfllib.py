@@ -243,7 +243,7 @@ def _lists(x: Array) -> pa.Array:
     """Return samples [N, ...] as nested lists of fixed lengths."""
     import pyarrow as pa
 
-    made = pa.array(x.reshape(-1))
+    lists = pa.array(x.reshape(-1))
     for side in reversed(x.shape[1:]):
-        made = pa.FixedSizeListArray.from_arrays(made, side)
-    return made
+        lists = pa.FixedSizeListArray.from_arrays(lists, side)
+    return lists

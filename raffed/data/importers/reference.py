@@ -100,8 +100,8 @@ def import_hf(
 
     def samples(part: hf.Dataset) -> Array:
         if not image:
-            found = as_lists(name, x, _complete(part, x, name), pad)
-            return found.astype(np.uint8) if "uint8" in str(part.features[x]) else found
+            rows = as_lists(name, x, _complete(part, x, name), pad)
+            return rows.astype(np.uint8) if "uint8" in str(part.features[x]) else rows
         pixels, left_out = _images(part, image, size, colour, name)
         said.extend(left_out)
         return pixels
@@ -153,21 +153,21 @@ def load_parts(place: str) -> Mapping[str, hf.Dataset]:
     hf.config.HF_HUB_OFFLINE = offline or path.exists()
     try:
         if path.is_file():
-            found = getattr(hf.Dataset, f"from_{reader}")(str(path))
+            loaded = getattr(hf.Dataset, f"from_{reader}")(str(path))
         elif (path / "state.json").exists() or (path / "dataset_dict.json").exists():
-            found = hf.load_from_disk(str(path))
+            loaded = hf.load_from_disk(str(path))
         elif path.exists():
             whole = str(path.absolute())  # "pandas" and others are names of readers
-            found = hf.load_dataset(whole, download_config=hf.DownloadConfig(local_files_only=True))
+            loaded = hf.load_dataset(whole, download_config=hf.DownloadConfig(local_files_only=True))
         else:
-            found = hf.load_dataset(place)
+            loaded = hf.load_dataset(place)
     except Exception as error:
         # The library raises errors of many types, its own and those of the network
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataFileError(f"{place} cannot be read by Hugging Face's library: {reason}") from error
     finally:
         hf.config.HF_HUB_OFFLINE = offline
-    return dict(found) if isinstance(found, dict) else {"train": found}
+    return dict(loaded) if isinstance(loaded, dict) else {"train": loaded}
 
 
 def import_flwr(partitions: Sequence[hf.Dataset], *, name: str = "flwr", **options: Any) -> Imported:
@@ -343,8 +343,8 @@ class DataReference:
                 f"{self.text} stands in a file, but {ASKED[self.kind]}, so they are read only if you name "
                 f"them; give --dataset {self.text} to a new run"
             )
-        found = KINDS[self.kind].read(self.place, name=self.place, **self.options)
-        return replace(found, source=self.text)
+        data = KINDS[self.kind].read(self.place, name=self.place, **self.options)
+        return replace(data, source=self.text)
 
 
 def parse_reference(text: str) -> DataReference | None:
@@ -365,7 +365,7 @@ def parse_reference(text: str) -> DataReference | None:
         raise UsageError(f"--dataset {text}: the path is missing, as in {KINDS[kind].example}")
     options: dict[str, Value] = {}
     for part in filter(None, query.split("&")):
-        key, equals, value = (unquote(one) for one in part.partition("="))
+        key, equals, value = (unquote(piece) for piece in part.partition("="))
         if not equals or not value:
             raise UsageError(f"--dataset {text}: {part!r} is not key=value, as in {KINDS[kind].example}")
         if key not in KINDS[kind].options:
@@ -403,8 +403,8 @@ def guessed(text: str) -> str | None:
         return None
     if path.is_dir():
         kinds = {"pfllib": "train/*.npz", "leaf": "train/*.json", "leaf:": "data/*/*.json"}
-        found = next((kind for kind, files in kinds.items() if any(path.glob(files))), "folder")
-        return f"{found.rstrip(':')}:{text}"
+        layout = next((kind for kind, files in kinds.items() if any(path.glob(files))), "folder")
+        return f"{layout.rstrip(':')}:{text}"
     ending = path.suffix.lower()
     return next((f"{name}:{text}" for name, kind in KINDS.items() if ending in kind.endings), None)
 
@@ -415,9 +415,9 @@ def import_reference(text: str) -> Imported:
     Raises:
         UsageError: The text is not a reference, or the data cannot be used.
     """
-    found = parse_reference(text)
-    if found is None:
+    reference = parse_reference(text)
+    if reference is None:
         near = guessed(text)
-        hint = f"did you mean {near}?" if near else "give " + ", ".join(one.example for one in KINDS.values())
+        hint = f"did you mean {near}?" if near else "give " + ", ".join(row.example for row in KINDS.values())
         raise DataFileError(f"--dataset {text}: unknown kind of data; {hint}")
-    return found.load()
+    return reference.load()

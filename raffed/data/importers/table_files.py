@@ -199,17 +199,17 @@ class Table:
             numbers = self._plain(name).astype("float64").to_numpy()
             whole = np.full(len(numbers), kind == "integer")
         elif kind == "string":
-            found = None if text or self.typed else self._numbers(name)
-            if found is None and text is False:
+            numeric = None if text or self.typed else self._numbers(name)
+            if numeric is None and text is False:
                 words = self.text(name)
                 odd = np.array([parsed(words[row : row + 1]) is None for row in range(len(words))])
                 raise UsageError(
                     f"{self.where}: column {name!r} holds text, and numbers in the training part: "
                     f"{str(words[np.argmax(odd)])!r} in {self.at(odd)}"
                 )
-            if found is None:
+            if numeric is None:
                 return Column(self.text(name))
-            numbers, whole = found
+            numbers, whole = numeric
         else:
             lists = isinstance(self.frame[name].iloc[0], list | np.ndarray)
             advice = (
@@ -265,7 +265,7 @@ class Table:
         points = np.char.replace(text, ",", ".")
         if None in decimals or (~commas & (np.char.find(text, ".") >= 0)).any() or parsed(points) is None:
             return None
-        if all(len(one[2]) == 3 and len(one[1]) <= 3 and one[1][0] != "0" for one in decimals if one):
+        if all(len(hit[2]) == 3 and len(hit[1]) <= 3 and hit[1][0] != "0" for hit in decimals if hit):
             raise UsageError(
                 f"{self.where}: the commas in column {name!r} may separate decimals or thousands, as in "
                 f"{self.at(commas)}; write the numbers without separators of thousands and with a decimal "
@@ -281,23 +281,23 @@ def opened(table: GivenTable, name: str, na: Sequence[str] = MISSING) -> Table:
 
     try:
         if isinstance(table, str | Path):
-            found = _read(Path(table).expanduser(), na)
+            opened_table = _read(Path(table).expanduser(), na)
         elif isinstance(table, Mapping):
-            columns = {str(key): as_array(f"{name}: column {key!r}", one) for key, one in table.items()}
-            found = Table(pd.DataFrame(columns), name)
+            columns = {str(key): as_array(f"{name}: column {key!r}", values) for key, values in table.items()}
+            opened_table = Table(pd.DataFrame(columns), name)
         else:
             frame = table.to_pandas() if isinstance(table, pa.Table) else table
-            found = Table(frame.reset_index(drop=True), name)
+            opened_table = Table(frame.reset_index(drop=True), name)
     except UsageError:
         raise
     except (AttributeError, TypeError, ValueError) as error:
         raise UsageError(f"{name} cannot be read as a table: {str(error).splitlines()[0]}") from error
-    names = list(map(str, found.frame))
+    names = list(map(str, opened_table.frame))
     if twice := next((column for column in names if names.count(column) > 1), None):
-        raise UsageError(f"{found.where}: two columns are named {twice!r}; rename one")
-    if not len(found.frame):
-        raise UsageError(f"{found.where} has no rows")
-    return replace(found, frame=found.frame.set_axis(names, axis=1))
+        raise UsageError(f"{opened_table.where}: two columns are named {twice!r}; rename one")
+    if not len(opened_table.frame):
+        raise UsageError(f"{opened_table.where} has no rows")
+    return replace(opened_table, frame=opened_table.frame.set_axis(names, axis=1))
 
 
 def _read(path: Path, na: Sequence[str]) -> Table:
@@ -395,8 +395,8 @@ def _lines(path: Path, mark: str) -> Iterator[tuple[int, int]]:
 
 
 def _line(path: Path, mark: str, row: int) -> str:
-    found = next((line for place, (line, _) in enumerate(_lines(path, mark)) if place == row + 1), None)
-    return f"line {found}" if found is not None else f"row {row}"
+    number = next((line for place, (line, _) in enumerate(_lines(path, mark)) if place == row + 1), None)
+    return f"line {number}" if number is not None else f"row {row}"
 
 
 def _check_lengths(path: Path, mark: str) -> None:

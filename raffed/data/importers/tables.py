@@ -60,7 +60,7 @@ class _Rows:
 
     def chosen(self, rows: npt.NDArray[np.int64]) -> _Rows:
         """Return some of the rows."""
-        features = {name: replace(one, values=one.values[rows]) for name, one in self.features.items()}
+        features = {name: replace(cells, values=cells.values[rows]) for name, cells in self.features.items()}
         clients = None if self.clients is None else self.clients[rows]
         return _Rows(self.table, self.numbers[rows], features, self.y[rows], clients)
 
@@ -171,14 +171,14 @@ def import_table(
         return Column(table.text(column)) if column in categorical else table.column(column, text)
 
     held = {column: feature(whole, column) for column in used}
-    few = [one for one in others if whole.kind(one) == "string" and whole.frame[one].nunique() <= MOST_PARTS]
+    few = [key for key in others if whole.kind(key) == "string" and whole.frame[key].nunique() <= MOST_PARTS]
     texts = {column: Column(whole.text(column)) for column in few if x}
     parts = None if features else _column_of_parts(texts if x else held, where)
     if x and (unused := ", ".join(column for column in others if column != parts)):
         notes = (*notes, f"{where}: not used: {unused}; {x!r} holds the samples")
     elif not x and not features:
         spare |= _without_meaning(held, {*categorical, parts})
-    kept = {column: one for column, one in held.items() if column not in spare and column != parts}
+    kept = {column: cells for column, cells in held.items() if column not in spare and column != parts}
     if not kept:
         columns = ", ".join(whole.names_of_columns)
         raise UsageError(f"{where}: no column is left for the features; it has {columns}")
@@ -198,7 +198,7 @@ def import_table(
         train, tests, said = _by_column(train, parts, whole.text(parts))
     else:
         (train, tests), said = train.divided(test, seed), ()
-    encoding = [] if x else [_fitted(column, one, where) for column, one in train.features.items()]
+    encoding = [] if x else [_fitted(column, cells, where) for column, cells in train.features.items()]
     width = sum(len(column.categories) or 1 for column in encoding)
     if width > MOST_COLUMNS:
         raise UsageError(f"{where}: the features become {width} columns; at most {MOST_COLUMNS} are made")
@@ -261,21 +261,21 @@ def _column_of_parts(columns: Mapping[str, Column], where: str) -> str | None:
 
 def _without_meaning(columns: Mapping[str, Column], decided: Collection[str | None]) -> dict[str, str]:
     """Return the columns that number the rows or name parts, and why they are not used."""
-    found = {}
+    reasons = {}
     for name, column in columns.items():
         values = column.values
         if name in decided:
             continue
         if column.is_text:
             if are_parts({re.sub(r"[\W_]*\d+$", "", str(value)) for value in np.unique(values)}):
-                found[name] = "names parts; features=... uses it"
+                reasons[name] = "names parts; features=... uses it"
         elif column.whole and re.fullmatch(r"Unnamed: \d+|__index_level_\d+__", name):
-            found[name] = "numbers the rows; features=... uses it"
+            reasons[name] = "numbers the rows; features=... uses it"
         elif column.whole and re.fullmatch(r"(k|cv)?[_ -]?(fold|split)s?[_ -]?\d*", name.casefold()):
-            found[name] = "names parts; features=... uses it"
+            reasons[name] = "names parts; features=... uses it"
         elif column.whole and len(values) >= FEW_VALUES and bool((np.diff(values) == 1).all()):
-            found[name] = "numbers the rows; features=... uses it"
-    return found
+            reasons[name] = "numbers the rows; features=... uses it"
+    return reasons
 
 
 def _doubts(table: Table, columns: Mapping[str, Column], decided: Collection[str]) -> list[str]:
@@ -284,8 +284,8 @@ def _doubts(table: Table, columns: Mapping[str, Column], decided: Collection[str
     for name, column in columns.items():
         if not column.whole and not column.is_text:
             continue
-        values, found = column.values, len(np.unique(column.values))
-        if column.whole and len(values) >= FEW_VALUES and found >= NEARLY_ALL * len(values):
+        values, distinct = column.values, len(np.unique(column.values))
+        if column.whole and len(values) >= FEW_VALUES and distinct >= NEARLY_ALL * len(values):
             notes.append(
                 f"{table.where}: column {name!r} has a value of its own in nearly every row; if it names the "
                 f"rows and measures nothing, drop={name}"
@@ -302,7 +302,7 @@ def _doubts(table: Table, columns: Mapping[str, Column], decided: Collection[str
         dressed = sum(re.fullmatch(_DRESSED, word) is not None for word in words)
         if dressed > len(words) / 2:
             notes.append(
-                f"{table.where}: column {name!r} is read as text with {found} categories, because "
+                f"{table.where}: column {name!r} is read as text with {distinct} categories, because "
                 f"{str(values[np.argmin(plain)])!r} is not a number; correct such values, drop={name} or "
                 f"categorical={name}"
             )
@@ -323,7 +323,7 @@ def _second(
     second.check_columns("label", [label])
     ends = [label, *([client] if client else [])]
     second = second.complete([*train.features], ends, missing)
-    features = {name: feature(second, name, one.is_text) for name, one in train.features.items()}
+    features = {name: feature(second, name, cells.is_text) for name, cells in train.features.items()}
     spare = [column for column in second.names_of_columns if column not in first.frame]
     unused = f"{second.where}: not used, because {first.where} does not have it: {', '.join(spare)}"
     owners = second.names(client) if client else None
@@ -363,13 +363,13 @@ def _fitted(name: str, column: Column, where: str) -> EncodedColumn:
     """Take the statistics of a column of training rows."""
     values = column.values
     if column.is_text:
-        found = np.unique(values)
-        if len(found) > MOST_CATEGORIES or len(found) > max(FEW_VALUES, len(values) // 2):
+        texts = np.unique(values)
+        if len(texts) > MOST_CATEGORIES or len(texts) > max(FEW_VALUES, len(values) // 2):
             raise UsageError(
-                f"{where}: column {name!r} holds {len(found)} different texts in {len(values)} rows; leave "
+                f"{where}: column {name!r} holds {len(texts)} different texts in {len(values)} rows; leave "
                 f"it out (drop={name}) or make it numbers"
             )
-        return EncodedColumn(name, categories=tuple(found.tolist()))
+        return EncodedColumn(name, categories=tuple(texts.tolist()))
     # Divided by the largest value first, so that no square overflows
     numbers: Floats = values[~np.isnan(values)].astype(np.float64)
     if not len(numbers):
@@ -382,12 +382,12 @@ def _fitted(name: str, column: Column, where: str) -> EncodedColumn:
 
 def _encode(columns: Sequence[EncodedColumn], values: Mapping[str, Column]) -> npt.NDArray[np.float32]:
     """Return float32 [N, encoded columns]. A category that is not known becomes zeros."""
-    made = []
+    encoded = []
     for column in columns:
-        found = values[column.name].values
+        cells = values[column.name].values
         if column.categories:
-            made.append(np.equal(found[:, None], np.array(column.categories)[None]).astype(np.float32))
+            encoded.append(np.equal(cells[:, None], np.array(column.categories)[None]).astype(np.float32))
         else:
-            numbers = np.nan_to_num((found.astype(np.float64) - column.mean) / column.std)  # 0 is the mean
-            made.append(numbers[:, None].astype(np.float32))
-    return np.concatenate(made, axis=1)
+            numbers = np.nan_to_num((cells.astype(np.float64) - column.mean) / column.std)  # 0 is the mean
+            encoded.append(numbers[:, None].astype(np.float32))
+    return np.concatenate(encoded, axis=1)

@@ -226,15 +226,15 @@ def parsed(text: Array) -> Floats | None:
 
 def in_order(names: Array) -> tuple[str, ...]:
     """Return the different names in the order that a person expects: numbers by size, also within a text."""
-    found = np.unique(names).astype(np.str_)
-    numbers = parsed(found)
+    distinct = np.unique(names).astype(np.str_)
+    numbers = parsed(distinct)
     if numbers is not None:
-        return tuple(str(found[place]) for place in np.argsort(numbers, kind="stable"))
+        return tuple(str(distinct[place]) for place in np.argsort(numbers, kind="stable"))
 
     def digits_by_size(name: str) -> list[str]:
         return [part.zfill(20) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
-    return tuple(sorted(map(str, found), key=digits_by_size))
+    return tuple(sorted(map(str, distinct), key=digits_by_size))
 
 
 def as_labels(
@@ -273,10 +273,10 @@ def as_labels(
                 f"{len(class_names) - 1} for {len(class_names)} class_names"
             )
         return y.astype(np.int64), class_names
-    found, places = np.unique(y, return_inverse=True)
-    class_names = class_names or in_order(found)
+    distinct, places = np.unique(y, return_inverse=True)
+    class_names = class_names or in_order(distinct)
     number = {name: place for place, name in enumerate(class_names)}
-    for position, text in enumerate(map(str, found)):
+    for position, text in enumerate(map(str, distinct)):
         if text not in number:
             row = int(np.flatnonzero(places == position)[0])
             shown = ", ".join(class_names[:SHOWN]) + (", …" if len(class_names) > SHOWN else "")
@@ -284,7 +284,7 @@ def as_labels(
                 f"{where} has the label {text!r} in {place(row)}, which is not a class of the training part "
                 f"({shown})"
             )
-    return np.array([number[str(label)] for label in found], dtype=np.int64)[places], class_names
+    return np.array([number[str(label)] for label in distinct], dtype=np.int64)[places], class_names
 
 
 def as_clients(
@@ -308,12 +308,12 @@ def as_clients(
     if given is None:
         return None, ()
     who = _named_values(where, given, count, "client", place)
-    found, places = np.unique(who, return_inverse=True)
-    names = in_order(found)
+    distinct, places = np.unique(who, return_inverse=True)
+    names = in_order(distinct)
     _check_names(where, "client", tuple(dict.fromkeys((*known, *names))))
     known = known or names
     number = {name: place for place, name in enumerate(known)}
-    table = np.array([number.get(str(name), -1) for name in found], dtype=np.int64)
+    table = np.array([number.get(str(name), -1) for name in distinct], dtype=np.int64)
     return table[places] if len(who) else np.zeros(0, np.int64), known
 
 
@@ -382,11 +382,11 @@ def renumbered(where: str, y: Array, names: Names, known: Names) -> Array:
     if not 0 <= int(y.min()) <= int(y.max()) < len(names):
         return y
     places = {name: place for place, name in enumerate(known)}
-    found, rows = np.unique(y, return_inverse=True)
-    for label in found.tolist():
+    labels, rows = np.unique(y, return_inverse=True)
+    for label in labels.tolist():
         if names[label] not in places:
             raise UsageError(f"{where}: its class {names[label]!r} is not a class of the training part")
-    return np.array([places[names[label]] for label in found.tolist()], dtype=np.int64)[rows]
+    return np.array([places[names[label]] for label in labels.tolist()], dtype=np.int64)[rows]
 
 
 def part_named(name: str) -> Part | None:
@@ -454,9 +454,9 @@ def chosen_parts(where: str, sizes: Mapping[str, int], train: str = "", test: st
 
 def _only(where: str, names: Iterable[str], part: Part) -> str:
     """Return the name that means a part, or ""."""
-    found = [name for name in names if part_named(name) == part]
-    if len(found) > 1 and part not in found:
+    meant = [name for name in names if part_named(name) == part]
+    if len(meant) > 1 and part not in meant:
         raise UsageError(
-            f"{where}: {found[0]!r} and {found[1]!r} both mean the {part} part; join them or rename one"
+            f"{where}: {meant[0]!r} and {meant[1]!r} both mean the {part} part; join them or rename one"
         )
-    return part if part in found else next(iter(found), "")
+    return part if part in meant else next(iter(meant), "")
