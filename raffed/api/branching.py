@@ -155,8 +155,8 @@ def _with_checkpoint(
         start + 1,
         at,
     )
-    with scratch_folder() as made:
-        copy = made / "run"
+    with scratch_folder() as scratch:
+        copy = scratch / "run"
         rewound_copy(run, start, copy)
         reached = False
 
@@ -211,11 +211,11 @@ def horizon_of(setup: Setup) -> tuple[bool, bool]:
     return False, not _same(short, long)
 
 
-def _same(one: TinyFederation, other: TinyFederation) -> bool:
+def _same(federation: TinyFederation, other: TinyFederation) -> bool:
     """Return whether two federations hold the same tensors, bit for bit."""
     import torch
 
-    left, right = _tensors(one), _tensors(other)
+    left, right = _tensors(federation), _tensors(other)
     return len(left) == len(right) and all(
         a.shape == b.shape and torch.equal(a.nan_to_num(), b.nan_to_num())
         for a, b in zip(left, right, strict=True)
@@ -226,11 +226,11 @@ def _tensors(tiny: TinyFederation) -> list[Tensor]:
     """Return the tensors of the server, of the clients' states, and of every client's models and upload."""
     from raffed.testing.federation import leaves
 
-    found = tiny.everything()
+    tensors = tiny.everything()
     for _, client in sorted(tiny.last.items()):
-        found += [
+        tensors += [
             *leaves(client.trained),
             *leaves(client.personal_state(tiny.method)),
             *leaves(client.upload),
         ]
-    return found
+    return tensors

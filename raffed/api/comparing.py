@@ -67,18 +67,18 @@ class SeedResults:
     @property
     def accuracy(self) -> SeedMean:
         """Accuracy of the global model on the global test set after the last evaluated round."""
-        return _mean([one.accuracy for one in self.results.values()])
+        return _mean([result.accuracy for result in self.results.values()])
 
     @property
     def personalization(self) -> SeedMean:
         """Accuracy of the personalised models after the last evaluated round (`RunResult`)."""
-        return _mean([one.personalization for one in self.results.values()])
+        return _mean([result.personalization for result in self.results.values()])
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the metric rows of all runs as one pandas data frame; the column `seed` tells them apart."""
         import pandas as pd
 
-        return pd.concat([one.to_pandas() for one in self.results.values()], ignore_index=True)
+        return pd.concat([result.to_pandas() for result in self.results.values()], ignore_index=True)
 
 
 def _mean(values: Sequence[float]) -> SeedMean:
@@ -159,7 +159,7 @@ def compare(
     if not given:
         raise UsageError("nothing to compare: name a method, or more")
     base = config or RunConfig()
-    configs = {label: replace(base, method=one.method, args=dict(one.args)) for label, one in given.items()}
+    configs = {label: replace(base, method=run.method, args=dict(run.args)) for label, run in given.items()}
     shown = make_progress(progress)
     with mirrored(out) as place:
         if seeds is None:
@@ -218,9 +218,9 @@ def _compared(
         for name in methods
     }
     diverged = {
-        name: "; ".join(f"seed {seed}: {why}" for seed, why in one.failed.items())
-        for name, one in by_seed.items()
-        if one.failed
+        name: "; ".join(f"seed {seed}: {why}" for seed, why in over_seeds.failed.items())
+        for name, over_seeds in by_seed.items()
+        if over_seeds.failed
     }
     return Comparison(first, diverged, report, by_seed)
 
@@ -229,7 +229,7 @@ def _given(methods: Sequence[Given] | Mapping[Named, Mapping[str, Value]]) -> di
     """Return what distinguishes each method → the method."""
     if isinstance(methods, Mapping):
         return {name: ComparedMethod(name, args) for name, args in arguments_by_method(methods).items()}
-    pairs = [one if isinstance(one, tuple) else (one, {}) for one in methods]
+    pairs = [method if isinstance(method, tuple) else (method, {}) for method in methods]
     return by_label(ComparedMethod(_named(method), dict(args)) for method, args in pairs)
 
 

@@ -49,15 +49,15 @@ def new_project(folder: Path | str) -> list[Path]:
     if path.exists() or path.is_symlink():
         raise UsageError(f"{path} exists already; choose another name, or remove it first")
     templates = resources.files("raffed.api") / "project"
-    made = []
+    files = []
     with writing(path, "folder"):
         for place, template in FILES.items():
             file = path / place.format(name=name)
             file.parent.mkdir(parents=True, exist_ok=True)
             text = (templates / template).read_text(encoding="utf-8")
             file.write_text(text.replace("@NAME@", name), encoding="utf-8")
-            made.append(file)
-    return made
+            files.append(file)
+    return files
 
 
 def _check_name(name: str) -> None:

@@ -147,8 +147,8 @@ def in_processes(runs: Sequence[Run]) -> bool:
     if runs[0].config.runtime.execution != "serial":
         return False
     each = {run.method: run.config for run in runs}.values()
-    own = [one for config in each for one in (*references_in(config).values(), config.data.dataset)]
-    return not any(map(defined_here, own))
+    references = [name for config in each for name in (*references_in(config).values(), config.data.dataset)]
+    return not any(map(defined_here, references))
 
 
 def places(runtime: Runtime, count: int) -> list[Place]:
@@ -178,7 +178,7 @@ def _gpus() -> list[str]:
     """Return what CUDA_VISIBLE_DEVICES calls the GPUs that this process may use."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        return [one.strip() for one in visible.split(",") if one.strip()]
+        return [gpu.strip() for gpu in visible.split(",") if gpu.strip()]
     import torch
 
     return [str(number) for number in range(torch.cuda.device_count())]

@@ -80,7 +80,7 @@ def report(
     """
     places = [runs] if isinstance(runs, str | Path) else list(runs)
     with mirrored(out) as folder, contextlib.ExitStack() as stack:
-        here = [stack.enter_context(fetched(one)) for one in places]
+        here = [stack.enter_context(fetched(place)) for place in places]
         return reported(stack.enter_context(unpacked(here)), folder, make_progress(progress).say)
 
 
@@ -132,7 +132,7 @@ def reported(
         not lost,
         differences,
         note,
-        {task: as_frame(one.table) for task, one in protocols(shown)},
+        {task: as_frame(protocol.table) for task, protocol in protocols(shown)},
     )
 
 
@@ -142,10 +142,10 @@ def _over_seeds(runs: Runs) -> tuple[dict[str, pd.DataFrame], str]:
     from raffed.analysis.metrics.compare import paired_tables, seeds_note
     from raffed.analysis.runs.groups import groups
 
-    found = tasks(runs)
+    by_task = tasks(runs)
     tables = {
-        title if len(found) == 1 else f"{title}: {' · '.join(task)}": as_frame(table)
-        for task, members in found.items()
+        title if len(by_task) == 1 else f"{title}: {' · '.join(task)}": as_frame(table)
+        for task, members in by_task.items()
         for title, table in paired_tables(runs, members).items()
     }
     return tables, seeds_note(groups(runs))
@@ -192,7 +192,7 @@ def write_item_tables(path: Path) -> ItemTables | str:
     pairs = ((item.title, table), ("What is claimed of it", claims))
     return ItemTables(
         written,
-        tuple((title, one) for title, one in pairs if one is not None),
+        tuple((title, content) for title, content in pairs if content is not None),
         verdicts,
         first_sentence(item, runs),
     )
@@ -213,17 +213,17 @@ def write_sweep_tables(out: Path, about: Mapping[str, object]) -> SweepTables:
     from raffed.analysis.sweeps import NOTES, Sweep, tuning_table
     from raffed.analysis.table import as_latex, as_markdown
 
-    found = Sweep(out, about)
-    table, note = tuning_table(found), NOTES[found.protocol]
+    sweep = Sweep(out, about)
+    table, note = tuning_table(sweep), NOTES[sweep.protocol]
     write_text(out / "tuning.md", f"{as_markdown(table)}\n{note}\n")
     write_text(out / "tuning.tex", as_latex(table))
     failed = [
         f"{method} {trial['name']}: {''.join(str(trial['error']).strip().splitlines()[-1:])}"
-        for method, record in found.methods.items()
+        for method, record in sweep.methods.items()
         for trial in record.get("trials") or []
         if trial.get("error")
     ]
-    return SweepTables(found, table, note, tuple(failed))
+    return SweepTables(sweep, table, note, tuple(failed))
 
 
 def as_frame(table: TextTable) -> pd.DataFrame:

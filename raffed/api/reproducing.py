@@ -124,29 +124,29 @@ def reproduce(
 
     from raffed.tables.item_file import write_item
 
-    found = item if isinstance(item, Item) else item_of(item, items)
-    count = found.seeds(check_choice("scale", scale, SCALES)) if seeds is None else seeds
+    chosen = item if isinstance(item, Item) else item_of(item, items)
+    count = chosen.seeds(check_choice("scale", scale, SCALES)) if seeds is None else seeds
     check_range("seeds", count, 1, 10_000)
-    found = as_released(found) if released else found
-    found = computed(found, cohort or None, bits, convolutions)
+    chosen = as_released(chosen) if released else chosen
+    chosen = computed(chosen, cohort or None, bits, convolutions)
     seconds = seconds_of(budget, "budget") if isinstance(budget, str) else budget
-    small = scale == "smoke" or found.search is not None
+    small = scale == "smoke" or chosen.search is not None
     where = runtime or Runtime(execution="serial" if small else "ray")
     shown = make_progress(progress)
     with mirrored(out) as place:
-        asked = Asked(found, scale, place, tuple(only), count, where, root, accept_changed_code)
+        asked = Asked(chosen, scale, place, tuple(only), count, where, root, accept_changed_code)
         planned = plan(asked, seconds, shown.say)
-        check_possible(found, planned, "can be run")
+        check_possible(chosen, planned, "can be run")
 
         def do(job: Planned) -> None:
-            shown.begin(f"{found.key}, seed {job.seed} → {job.folder}")
+            shown.begin(f"{chosen.key}, seed {job.seed} → {job.folder}")
             if isinstance(job, PlannedRun):
                 as_run(job, accept_changed_code).go_on(shown.round)
             elif isinstance(job, PlannedStudy):
                 execute_planned(job, root, where, lambda what, share: None)
 
         after = executed(asked, planned, seconds, shown.say, do, lambda runs: execute_at_once(runs, shown))
-        tables = write_item_tables(write_item(found, scale, place, after))
+        tables = write_item_tables(write_item(chosen, scale, place, after))
         return _outcome(tables, after, is_url(out))
 
 
@@ -169,10 +169,10 @@ def item_of(text: str | None, reference: str | None) -> Item:
 
 
 def _outcome(tables: ItemTables | str, jobs: Sequence[Planned], remote: bool) -> Reproduced:
-    made = () if isinstance(tables, str) else tables.tables
+    titled = () if isinstance(tables, str) else tables.tables
     return Reproduced(
         None if remote or isinstance(tables, str) else tables.path,
-        {title: as_frame(table) for title, table in made},
+        {title: as_frame(table) for title, table in titled},
         tuple(f"{job.folder.name}: {job.left_out}" for job in jobs if job.left_out and not job.done),
         tuple(job.folder for job in diverged(jobs)),
     )

@@ -77,7 +77,7 @@ class ComparedMethod(NamedTuple):
 def separated(text: str) -> tuple[str, list[str]]:
     """Return the method and the settings of a text: "fedprox,mu=0.1" → "fedprox" and ["mu=0.1"]."""
     method, *settings = _NEXT.split(text)
-    return method.strip(), [one.strip() for one in settings]
+    return method.strip(), [setting.strip() for setting in settings]
 
 
 def by_label(methods: Iterable[ComparedMethod]) -> dict[str, ComparedMethod]:
@@ -86,22 +86,22 @@ def by_label(methods: Iterable[ComparedMethod]) -> dict[str, ComparedMethod]:
     Raises:
         UsageError: Two methods have the same label.
     """
-    found: dict[str, ComparedMethod] = {}
-    for one in methods:
-        if one.label in found:
+    labelled: dict[str, ComparedMethod] = {}
+    for method in methods:
+        if method.label in labelled:
             raise UsageError(
-                f"{one.label} is given twice, and the second run would be the first again; leave one out, or "
-                f"give each its settings, as in {one.method},NAME=VALUE"
+                f"{method.label} is given twice, and the second run would be the first again; leave one out, "
+                f"or give each its settings, as in {method.method},NAME=VALUE"
             )
-        found[one.label] = one
-    return found
+        labelled[method.label] = method
+    return labelled
 
 
 def _spelt(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()  # as in TOML
     if isinstance(value, list | tuple):
-        return f"[{', '.join(_spelt(one) for one in value)}]"
+        return f"[{', '.join(_spelt(entry) for entry in value)}]"
     return str(value)
 
 

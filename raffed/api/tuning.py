@@ -118,7 +118,7 @@ def tune(
 
     fixed = arguments_by_method([methods] if isinstance(methods, str) or callable(methods) else methods)
     given = grid or {}
-    axes = {name: [one] if isinstance(one, str) else values(given, name) for name, one in given.items()}
+    axes = {name: [axis] if isinstance(axis, str) else values(given, name) for name, axis in given.items()}
     base = config or RunConfig()
     if protocol != "paper" and not base.data.validation:
         base = base.changed({"data.validation": VALIDATION})
@@ -140,13 +140,13 @@ def _tuned(tables: SweepTables, folder: Path | None, complete: bool) -> Tuned:
     import pandas as pd
 
     records = tables.sweep.methods
-    best = {name: one.get("chosen") for name, one in records.items()}
+    best = {name: record.get("chosen") for name, record in records.items()}
     chosen = {name: {} if trial is None else trial["settings"] for name, trial in best.items()}
     trials = pd.DataFrame(
         [
             {"method": name, **{key: trial.get(key) for key in ("settings", "state", "score", "seconds")}}
-            for name, one in records.items()
-            for trial in one.get("trials") or []
+            for name, record in records.items()
+            for trial in record.get("trials") or []
         ]
     )
     return Tuned(folder, complete, chosen, as_frame(tables.table), trials, tables.note)

@@ -201,7 +201,7 @@ class Trial:
 
     def as_dict(self) -> TrialRecord:
         """Return plain JSON, with null for a missing score, and reports only if there are any."""
-        record: Any = {one.name: getattr(self, one.name) for one in fields(self)}
+        record: Any = {field.name: getattr(self, field.name) for field in fields(self)}
         del record["warnings"], record["reports"]
         record["score"] = None if math.isnan(self.score) else self.score
         reports = {"reports": [list(pair) for pair in self.reports]} if self.reports else {}

@@ -52,7 +52,7 @@ def own_axes(request: Request, method: str) -> dict[str, Axis]:
         UsageError: A SPACE names something that is neither an argument nor a field of the configuration.
     """
     info = method_info(method)
-    fixed, takes = request.args.get(method, {}), {one.name: one for one in info.described().arguments}
+    fixed, takes = request.args.get(method, {}), {entry.name: entry for entry in info.described().arguments}
     axes, names_arguments = dict[str, Axis](), False
     for name, among in request.grid.items():
         owner, dot, argument = name.rpartition(".")
