@@ -124,7 +124,7 @@ BETWEEN = "\n\nraffed "  # two examples
 
 def unwrapped(text: str) -> str:
     """Return a text with a line for each paragraph, which a terminal of any width can wrap."""
-    return "\n\n".join(" ".join(one.split()) for one in text.strip().split("\n\n"))
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n"))
 
 
 for panel, commands in COMMANDS.items():

@@ -46,15 +46,15 @@ def watch_report(runs: Sequence[str], place: str, screen: Screen, as_json: bool)
     Raises:
         UsageError: One of the places is a URL.
     """
-    for one in (*runs, place):
-        if is_url(one):
+    for location in (*runs, place):
+        if is_url(location):
             raise UsageError(
-                f"{named(one)} is a URL, and --watch needs folders of this machine. Give a folder, or leave "
-                "out --watch."
+                f"{named(location)} is a URL, and --watch needs folders of this machine. Give a folder, or "
+                "leave out --watch."
             )
     from raffed.analysis.report import stop_reloading
 
-    places, out = [Path(one) for one in runs], Path(place)
+    places, out = [Path(run) for run in runs], Path(place)
     written: list[Path] = []
 
     @functools.cache  # a thing is said once, and not again after every change
@@ -64,15 +64,15 @@ def watch_report(runs: Sequence[str], place: str, screen: Screen, as_json: bool)
     def write() -> None:
         try:
             with unpacked(places) as here:
-                found = reported(here, out, tell_once, reload=EVERY)
+                summary = reported(here, out, tell_once, reload=EVERY)
         except UsageError as error:  # the first run may not have begun
             tell_once(f"{error}; waiting")
             return
         if not written or as_json:
-            screen.show({"event": "report", "path": named(found.path), "runs": found.rows})
+            screen.show({"event": "report", "path": named(summary.path), "runs": summary.rows})
         else:
-            tell(f"report: {named(found.path)}, written again at {time.strftime('%H:%M:%S')}")
-        written[:] = [found.path]
+            tell(f"report: {named(summary.path)}, written again at {time.strftime('%H:%M:%S')}")
+        written[:] = [summary.path]
 
     with StopSignals(lambda: None) as signals, contextlib.suppress(KeyboardInterrupt):  # a second signal
         signals.round_done()  # a signal lets a report that is being written come to its end
@@ -106,13 +106,13 @@ Snapshot = frozenset[tuple[str, int, int]]
 
 def snapshot(places: Iterable[Path]) -> Snapshot:
     """Return name, size and time of change of every file at or below `places` that a report reads."""
-    found = set()
+    files = set()
     for folder, below, names in itertools.chain.from_iterable(map(os.walk, places)):
         below[:] = [name for name in below if name not in LEFT_OUT]
         for path in (Path(folder) / name for name in names if name in READ or name.endswith(".parquet")):
             with contextlib.suppress(OSError):  # it was replaced or merged meanwhile
-                found.add((str(path), path.stat().st_size, path.stat().st_mtime_ns))
-    return frozenset(found)
+                files.add((str(path), path.stat().st_size, path.stat().st_mtime_ns))
+    return frozenset(files)
 
 
 SHORT = 16
@@ -218,7 +218,7 @@ def report(
             watch_report(runs, place, screen, as_json)
             return
         out = stack.enter_context(mirrored(place))
-        places = [stack.enter_context(fetched(one)) for one in runs]
+        places = [stack.enter_context(fetched(run)) for run in runs]
         whole = write_report(stack.enter_context(unpacked(places)), out, screen, protocols)
     if not whole:
         raise typer.Exit(1)
@@ -230,31 +230,31 @@ def write_report(runs: Sequence[Path], out: Path, screen: Screen, protocols: boo
 
     Returns whether every sweep could be read.
     """
-    found = reported(runs, out, lambda text: tell(f"raffed: {text}", error=True))
-    screen.show({"event": "report", "path": named(found.path), "runs": found.rows})
-    if found.differences or found.note:
-        tables = {title: frame.to_dict("records") for title, frame in found.differences.items()}
-        screen.show({"event": "differences", "tables": tables, "note": found.note})
-    for title, frame in found.protocols.items() if protocols else ():
-        event = {"event": "table", "path": named(found.path), "title": title}
+    written = reported(runs, out, lambda text: tell(f"raffed: {text}", error=True))
+    screen.show({"event": "report", "path": named(written.path), "runs": written.rows})
+    if written.differences or written.note:
+        tables = {title: frame.to_dict("records") for title, frame in written.differences.items()}
+        screen.show({"event": "differences", "tables": tables, "note": written.note})
+    for title, frame in written.protocols.items() if protocols else ():
+        event = {"event": "table", "path": named(written.path), "title": title}
         screen.show({**event, "rows": frame.to_dict("records")}, words={"Method"})
-    return found.whole
+    return written.whole
 
 
 def write_paper_item(path: Path, screen: Screen) -> None:
     """Write the table of a reproduction beside its item.json, and show it."""
-    found = write_item_tables(path)
-    if isinstance(found, str):
-        tell(f"raffed: {found}: no run is finished yet, so there is nothing to compare", error=True)
+    tables = write_item_tables(path)
+    if isinstance(tables, str):
+        tell(f"raffed: {tables}: no run is finished yet, so there is nothing to compare", error=True)
         return
-    for title, table in found.tables:
+    for title, table in tables.tables:
         rows = [dict(zip(table.titles, line, strict=True)) for line in table.rows]
-        event = {"event": "table", "path": str(found.path), "title": title, "rows": rows}
+        event = {"event": "table", "path": str(tables.path), "title": title, "rows": rows}
         screen.show(event, words=table.left_aligned)
-    for verdict in found.verdicts:
+    for verdict in tables.verdicts:
         screen.show({"event": "verdict", **verdict})
-    if found.first:
-        tell(found.first, error=True)
+    if tables.first:
+        tell(tables.first, error=True)
 
 
 @run_options(without=["data.root"])
@@ -282,12 +282,12 @@ def doctor(
         where = {} if data_root is None else {"data.root": data_root}
         findings = itertools.chain(findings, sized(read_config(file, {**flags, **where})))
     broken = []
-    for one in findings:
-        broken += [one.what] * (one.state == "broken")
+    for finding in findings:
+        broken += [finding.what] * (finding.state == "broken")
         if as_json:
-            tell_event({"event": "finding", **vars(one)})
+            tell_event({"event": "finding", **vars(finding)})
         else:
-            console().print(line(MARKS[one.state], one.what, one.found, one.advice))
+            console().print(line(MARKS[finding.state], finding.what, finding.found, finding.advice))
     if not as_json:
         things = f"{counted(len(broken), 'essential thing')} {'is' if len(broken) == 1 else 'are'}"
         tell(f"{things} broken: {', '.join(broken)}" if broken else "raffed can run here")
@@ -337,15 +337,15 @@ def bundle(place: str, *, out: Path, license: str = "", as_json: AsJson = False)
 
         raffed bundle sweeps/fedmr --out fedmr.zip --license https://creativecommons.org/licenses/by/4.0/
     """
-    found = raffed.bundle(place, out, license=license)
+    packed = raffed.bundle(place, out, license=license)
     if as_json:
-        tell_event({"event": "bundle", **asdict(found), "path": str(found.path)})
+        tell_event({"event": "bundle", **asdict(packed), "path": str(packed.path)})
         return
-    what = f"{counted(len(found.runs), 'run')}, {counted(found.files, 'file')}, {found.size:,} bytes"
-    tell(f"{found.path}: {what}")
-    tell(f"sha256 {found.sha256}")
-    for one in found.left_out:
-        tell(f"left out: {named(one)}")
+    what = f"{counted(len(packed.runs), 'run')}, {counted(packed.files, 'file')}, {packed.size:,} bytes"
+    tell(f"{packed.path}: {what}")
+    tell(f"sha256 {packed.sha256}")
+    for path in packed.left_out:
+        tell(f"left out: {named(path)}")
 
 
 def replay(
@@ -376,7 +376,7 @@ def replay(
 
         raffed replay fedmr.zip --out again --run fedmr/final/seed-0 --rounds 5
     """
-    found = raffed.replay(
+    replayed = raffed.replay(
         archive,
         out,
         rounds=rounds,
@@ -386,30 +386,30 @@ def replay(
         progress=sys.stdout.isatty() and not as_json,
     )
     if as_json:
-        tell_event({"event": "replay", **found.as_dict()})
+        tell_event({"event": "replay", **replayed.as_dict()})
     else:
-        _show_replay(found)
-    if not found.ok:
+        _show_replay(replayed)
+    if not replayed.ok:
         raise typer.Exit(1)
 
 
-def _show_replay(found: Replay) -> None:
+def _show_replay(replayed: Replay) -> None:
     """Show a table of what was compared for each run, and what may explain differences."""
     rows = [
-        (one.name, *_checked(check.what + ("" if check.round is None else f", round {check.round}"), check))
-        for one in found.runs
-        for check in one.checks
+        (run.name, *_checked(check.what + ("" if check.round is None else f", round {check.round}"), check))
+        for run in replayed.runs
+        for check in run.checks
     ]
     show(("run", "what", "recorded", "found", ""), rows, title="Replay")
-    equal = sum(one.ok for one in found.runs)
-    rounds = sum(one.rounds for one in found.runs)
-    runs, spent = counted(len(found.runs), "run"), duration(found.seconds)
-    said = "EQUAL" if found.ok else "NOT EQUAL"
+    equal = sum(run.ok for run in replayed.runs)
+    rounds = sum(run.rounds for run in replayed.runs)
+    runs, spent = counted(len(replayed.runs), "run"), duration(replayed.seconds)
+    said = "EQUAL" if replayed.ok else "NOT EQUAL"
     tell(f"{said}: {equal} of {runs}, {counted(rounds, 'round')}, {spent}")
-    for one in found.runs:
-        for note in one.notes:
-            tell(f"{one.name}: {note}")
-        if one.differs:
-            explained = "" if one.ok else " (may explain other bits)"
-            tell(f"{one.name}: versions differ: {', '.join(one.differs)}{explained}")
-    tell(f"raffed report {found.folder}/recorded --out {found.folder}/report shows what was recorded")
+    for run in replayed.runs:
+        for note in run.notes:
+            tell(f"{run.name}: {note}")
+        if run.differs:
+            explained = "" if run.ok else " (may explain other bits)"
+            tell(f"{run.name}: versions differ: {', '.join(run.differs)}{explained}")
+    tell(f"raffed report {replayed.folder}/recorded --out {replayed.folder}/report shows what was recorded")

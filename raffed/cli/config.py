@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def _arguments(method: str) -> set[str]:
-    return {one.name for one in method_info(method).described().arguments}
+    return {argument.name for argument in method_info(method).described().arguments}
 
 
 class Hinting(BriefCommand):
@@ -68,7 +68,7 @@ def option_hint(option: str, words: Sequence[str]) -> str:
         return ""
     typed = [after for before, after in pairwise(words) if before == "--method"]
     typed += [word.partition("=")[2] for word in words if word.startswith("--method=")]
-    known = [one.lower() for one in typed if one.lower() in METHODS]
+    known = [method.lower() for method in typed if method.lower() in METHODS]
     takers = [method for method in (known if typed else METHODS) if name in _arguments(method)]
     if takers:
         choose = "" if typed else f"--method {takers[0]} "
@@ -137,8 +137,8 @@ def merged(tables: Tables, flags: Flags) -> Tables:
             table_of(tables.get("runtime")).pop(name, None)
     for field, typed in flags.items():
         if field == "faults":
-            found = read_toml(Path(str(typed)))
-            tables[field] = table_of(found["faults"]) if "faults" in found else found
+            plan = read_toml(Path(str(typed)))
+            tables[field] = table_of(plan["faults"]) if "faults" in plan else plan
             continue
         section, _, name = field.rpartition(".")
         table = tables.setdefault(section, {}) if section else tables
@@ -211,22 +211,22 @@ def canonical(tables: Tables) -> None:
     federation = table_of(tables.get("federation"))
     if isinstance(listed := federation.get("metrics"), str | list):
         texts = names_in(listed if isinstance(listed, str) else ",".join(map(str, listed)))
-        federation["metrics"] = ",".join(metric_function(one).name for one in texts)
+        federation["metrics"] = ",".join(metric_function(text).name for text in texts)
     if isinstance(name := model.get("name"), str):
         model["name"] = model_name(name)
 
 
 def assignments(texts: Typed) -> Tables:
     """Parse what was typed for an option: ["mu=0.1", "mode=counts"] → {"mu": 0.1, "mode": "counts"}."""
-    found: Tables = {}
+    values: Tables = {}
     for text in texts if isinstance(texts, list) else ():
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise UsageError(f"{text!r} is not NAME=VALUE, as in --set mu1=0.1")
-        if name.strip() in found:
+        if name.strip() in values:
             raise UsageError(f"{name.strip()} is given twice")
-        found[name.strip()] = read_value(value)
-    return found
+        values[name.strip()] = read_value(value)
+    return values
 
 
 def read_value(text: str) -> Json:

@@ -108,8 +108,8 @@ def headline(config: RunConfig, folder: Path) -> str:
     data, rounds = config.data, counted(config.federation.rounds, "round")
     numbers = ", ".join(f"{name}={value}" for name, value in data.transform_args.items())
     args = ", ".join(f"{name}={value}" for name, value in config.args.items())
-    own = is_authors(config.method)
-    style = "of the engine's own" if own else style_words(data.transform, data.split)
+    authors = is_authors(config.method)
+    style = "of the engine's own" if authors else style_words(data.transform, data.split)
     return (
         f"{config.method}{f' with {args}' if args else ''} on {data.dataset}, {data.split}, "
         f"{config.model.name}, {rounds}, seed {config.seed}, transform "
@@ -130,7 +130,7 @@ class RoundTimes:
     def show(self, shown: Shown, method: str) -> None:
         """Show the table, or print the event `profile` for programs."""
         if self._found:  # else the run was finished before
-            rounds = [{"round": number, "seconds": one.total, **one._asdict()} for number, one in self._found]
+            rounds = [{"round": number, "seconds": row.total, **row._asdict()} for number, row in self._found]
             shown.show({"event": "profile", "method": method, "rounds": rounds}, profiles=self._found)
 
 

@@ -66,8 +66,8 @@ def show_own(text: str) -> None:
         owners = facts.client_names or tuple(map(str, range(count)))
         _show_counts("client", owners, Counter(data.clients.tolist()), tests)
     if facts.columns:
-        kinds = [(one, "categories" if one.categories else "numbers") for one in facts.columns[:SHOWN]]
-        rows = [(one.name, kind, _encoding(one)) for one, kind in kinds]
+        kinds = [(field, "categories" if field.categories else "numbers") for field in facts.columns[:SHOWN]]
+        rows = [(column.name, kind, _encoding(column)) for column, kind in kinds]
         show(("column", "read as", "what the network gets"), rows)
         _more(len(facts.columns), "column")
     for note in facts.notes:
@@ -81,7 +81,7 @@ def _about(data: Dataset) -> list[tuple[str, str]]:
     shape = "x".join(map(str, data.input_shape))
     held = {"uint8": "pixels", "float32": "numbers", "int64": "ids"}[str(data.x.dtype)]
     tests = f", in the test part {data.x_test.min():g} to {data.x_test.max():g}" if len(data.x_test) else ""
-    found = [
+    rows = [
         ("training part", counted(len(data.x), thing)),
         ("test part", counted(len(data.x_test), thing) if len(data.x_test) else "none"),
         ("one input", f"{shape} {held} ({data.x.dtype}), {data.x.min():g} to {data.x.max():g}{tests}"),
@@ -89,10 +89,10 @@ def _about(data: Dataset) -> list[tuple[str, str]]:
     ]
     if data.clients is not None:
         column = f", in column {data.facts.client}" if data.facts.client else ""
-        found.append(("clients", f"{int(data.clients.max()) + 1}{column}"))
+        rows.append(("clients", f"{int(data.clients.max()) + 1}{column}"))
     else:
-        found.append(("clients", "none are named; every split but natural can be used"))
-    return found
+        rows.append(("clients", "none are named; every split but natural can be used"))
+    return rows
 
 
 def _show_counts(what: str, names: tuple[str, ...], train: Counter[int], test: Counter[int] | None) -> None:
@@ -131,7 +131,7 @@ def methods(name: MethodName = None) -> None:
         return
     rows = [(key, info.title, info.source, info.idea, info.scored) for key, info in METHODS.items()]
     rows += [
-        (one.name, one.reference, f"package {one.package}", "", "") for one in _installed(GROUP, METHODS)
+        (code.name, code.reference, f"package {code.package}", "", "") for code in _installed(GROUP, METHODS)
     ]
     show(("name", "method", "source", "idea", "scored"), rows)
     tell(
@@ -144,12 +144,12 @@ def _installed(group: str, known: Collection[str]) -> list[EntryPoint]:
     """Return the short names of installed packages that do not stand for something of raffed's."""
     from raffed.own.gate import entry_points
 
-    return [one for one in entry_points(group).values() if one.name not in known]
+    return [entry for entry in entry_points(group).values() if entry.name not in known]
 
 
 def show_installed(group: str, known: Collection[str], title: str) -> None:
     """Show the short names of installed packages, if there are any."""
-    rows = [(one.name, one.reference, one.package) for one in _installed(group, known)]
+    rows = [(entry.name, entry.reference, entry.package) for entry in _installed(group, known)]
     if rows:
         tell("Of installed packages:")
         show((title, "reference", "package"), rows)
@@ -159,19 +159,19 @@ def _show_method(name: str) -> None:
     from raffed.methods import method_info
 
     info = method_info(name)
-    found = info.described()
-    about = f"{info.title} ({info.source}): {info.idea}\n\n{found.paper}\n\n{found.doc}"
+    description = info.described()
+    about = f"{info.title} ({info.source}): {info.idea}\n\n{description.paper}\n\n{description.doc}"
     tell(*about.splitlines())
-    if found.arguments:
-        _show_arguments(found.arguments)
-        first = found.arguments[0]
+    if description.arguments:
+        _show_arguments(description.arguments)
+        first = description.arguments[0]
         tell(f"Set one: raffed run --method {name} --set {first.name}={first.shown_default or 'VALUE'}")
     else:
         tell("", f"No arguments: raffed run --method {name}")
 
 
 def _show_arguments(arguments: Sequence[Declaration]) -> None:
-    rows = [(one.name, one.shown_kind, str(one.range or ""), one.shown_default, one.doc) for one in arguments]
+    rows = [(arg.name, arg.shown_kind, str(arg.range or ""), arg.shown_default, arg.doc) for arg in arguments]
     show(("argument", "type or choices", "range", "default", "meaning"), rows)
 
 
@@ -198,7 +198,7 @@ def datasets(name: str | None = None) -> None:
         tell("`raffed doctor` says which of them can be used here; digits always can.")
         show_installed(GROUP, {*DATASETS, *ALIASES}, "--dataset")
         tell("Data of your own (docs/own_data.md):")
-        show(("--dataset", "what it reads"), [(one.example, one.meaning) for one in KINDS.values()])
+        show(("--dataset", "what it reads"), [(kind.example, kind.meaning) for kind in KINDS.values()])
         return
     key = name.strip().lower()
     key = ALIASES.get(key, key)
@@ -244,12 +244,12 @@ def models(name: str | None = None) -> None:
         tell(f"{key}{inspect.signature(factory_of(key))}")
         tell(f"Check it: raffed check {key}", f"Use it: raffed run --model {key}")
     else:
-        found = MODELS[key].described
+        description = MODELS[key].described
         show_pairs(zip(titles, row(key), strict=True))
-        tell("", *found.doc.partition("Layers:")[0].strip().splitlines())
+        tell("", *description.doc.partition("Layers:")[0].strip().splitlines())
         every = described("raffed.models.last_layers", "last_layers").arguments
-        _show_arguments([*found.arguments, *every])
-        first = found.arguments[0]
+        _show_arguments([*description.arguments, *every])
+        first = description.arguments[0]
         tell(f"Use it: raffed run --model {key} --model-arg {first.name}={first.shown_default}")
 
 
@@ -273,7 +273,7 @@ def metrics(name: str | None = None) -> None:
         show_pairs(own_metric(reference).described().items())
         tell(f"Measure it: raffed run --metric {reference}")
         return
-    known = {one.name if one.named else one.title: one.name for one in METRICS}
+    known = {metric.name if metric.named else metric.title: metric.name for metric in METRICS}
     key = check_choice("metric", name.strip(), known)
     for line in metric_lines(METRICS.named(known[key])):
         show_pairs(zip(titles, line, strict=True))
@@ -361,7 +361,7 @@ def _list_splits() -> None:
     from raffed.data.splits import SPLITS
 
     every: list[type[Split]] = [*SPLITS.values(), OwnSplit]
-    show(("split", "write", "meaning"), [(one.name, one.syntax, one.meaning) for one in every])
+    show(("split", "write", "meaning"), [(split.name, split.syntax, split.meaning) for split in every])
     show_installed(GROUP, SPLITS, "--split")
     tell(
         "raffed splits p10c2 --dataset digits --draw out.png divides a data set in this way and draws "
@@ -413,8 +413,8 @@ def _range(values: NDArray[np.int64]) -> str:
 
 
 def _classes(row: NDArray[np.int64], names: Sequence[str]) -> str:
-    found = [f"{name}:{n}" for name, n in zip(names, row.tolist(), strict=True) if n]
-    return "  ".join(found[:12]) + (" …" if len(found) > 12 else "")
+    counts = [f"{name}:{n}" for name, n in zip(names, row.tolist(), strict=True) if n]
+    return "  ".join(counts[:12]) + (" …" if len(counts) > 12 else "")
 
 
 def _draw(partition: Partition, pool: Dataset, path: Path) -> None:
@@ -442,18 +442,18 @@ def list_runs(folder: Path = Path("runs"), *, as_json: AsJson = False) -> None:
     """
     from raffed.results.run_list import run_lines
 
-    found = list(run_lines(folder))
+    lines = list(run_lines(folder))
     if as_json:
-        for line in found:
+        for line in lines:
             tell(json.dumps(asdict(line)))
         return
     titles = ("run", "method", "data", "split", "seed", "state", "rounds", "accuracy")
-    if found:
-        show(titles, [_cells(line) for line in found], right="seed|rounds|accuracy")
-    for line in found:
+    if lines:
+        show(titles, [_cells(line) for line in lines], right="seed|rounds|accuracy")
+    for line in lines:
         if line.note:
             tell(f"{line.path}: {line.note}", error=True)
-    tell(f"{counted(len(found), 'run')} in {folder}")
+    tell(f"{counted(len(lines), 'run')} in {folder}")
 
 
 def _cells(line: RunLine) -> tuple[str, ...]:

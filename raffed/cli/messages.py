@@ -113,9 +113,9 @@ def tell_event(event: Mapping[str, Any]) -> None:
 def plain(value: Any) -> Any:
     """Return a value for JSON, with null in place of NaN and infinity."""
     if isinstance(value, dict):
-        return {key: plain(one) for key, one in value.items()}
+        return {key: plain(entry) for key, entry in value.items()}
     if isinstance(value, list):
-        return [plain(one) for one in value]
+        return [plain(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -143,7 +143,7 @@ class WarningCount(logging.Handler):
         if record.levelno == logging.WARNING:
             self.count(record.getMessage())
         handlers = (*logging.getLogger(LOGGER).handlers, *logging.getLogger().handlers)
-        if logging.lastResort is not None and all(one is self for one in handlers):
+        if logging.lastResort is not None and all(handler is self for handler in handlers):
             logging.lastResort.handle(record)
 
     def count(self, text: str) -> None:
@@ -175,6 +175,6 @@ def repeated_warnings(words: list[str]) -> Iterator[None]:
 
 def count_warning(text: str) -> None:
     """Count a warning for the command of this process, if there is one that repeats its warnings."""
-    for one in logging.getLogger(LOGGER).handlers:
-        if isinstance(one, WarningCount):
-            one.count(text)
+    for handler in logging.getLogger(LOGGER).handlers:
+        if isinstance(handler, WarningCount):
+            handler.count(text)

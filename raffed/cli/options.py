@@ -134,7 +134,7 @@ def _arguments(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the arguments of the methods that were typed before, without executing code of the user's."""
     typed = ctx.params.get("method") or ctx.params.get("methods") or "fedavg"
     known = [METHODS[name] for name in ([typed] if isinstance(typed, str) else typed) if name in METHODS]
-    every = dict.fromkeys(f"{one.name}=" for info in known for one in info.described().arguments)
+    every = dict.fromkeys(f"{argument.name}=" for info in known for argument in info.described().arguments)
     return completed(every)(incomplete)
 
 
@@ -237,17 +237,17 @@ def run_options(
 
     def decorate(command: Command) -> Command:
         signature = inspect.signature(command, eval_str=True)
-        own = {name: p for name, p in signature.parameters.items() if name not in ("flags", "asked")}
+        parameters = {name: p for name, p in signature.parameters.items() if name not in ("flags", "asked")}
 
         def wrapper(**given: Typed) -> None:
-            received = {name: given[name] for name in own.keys() & given.keys()}
+            received = {name: given[name] for name in parameters.keys() & given.keys()}
             more = {"asked": typed_flags(given, asked)} if asked else {}
             command(flags=typed_flags(given, wanted), **more, **received)
 
         wrapper.__doc__, wrapper.__name__ = command.__doc__, command.__name__
         options = [_option(flag, flag.field in usual) for flag in every]
         rare = inspect.Parameter("help_all", _NAMED, default=False, annotation=HelpAll)
-        return _with_parameters(wrapper, [*map(_shown, own.values()), rare, *options])
+        return _with_parameters(wrapper, [*map(_shown, parameters.values()), rare, *options])
 
     return decorate
 
@@ -274,12 +274,12 @@ def documented(command: Command) -> Command:
     said = sections_of(command).get("Args", "")
     entries = {name: (spelling, help) for name, spelling, help in ENTRY.findall(said)}
     parameters = []
-    for one in inspect.signature(command, eval_str=True).parameters.values():
-        parameters.append(_documented(one, *entries[one.name]) if one.name in entries else one)
-        if one.name == "accept":
+    for option in inspect.signature(command, eval_str=True).parameters.values():
+        parameters.append(_documented(option, *entries[option.name]) if option.name in entries else option)
+        if option.name == "accept":
             trust = copy.copy(TRUST_CODE)
-            trust.hidden = get_args(one.annotation)[1].hidden
-            parameters.append(one.replace(name="trust", annotation=Annotated[bool, trust]))
+            trust.hidden = get_args(option.annotation)[1].hidden
+            parameters.append(option.replace(name="trust", annotation=Annotated[bool, trust]))
     if command.__code__.co_flags & inspect.CO_VARKEYWORDS:
         return _with_parameters(command, parameters)
     # Typer passes an option that is not exposed as well
@@ -316,10 +316,10 @@ class BriefCommand(TyperCommand):
         """Write the help. The first section below the options has the examples, and the others remarks."""
         shown = copy.copy(self)
         if HELP_ALL in ctx.meta:
-            shown.params = [copy.copy(one) for one in self.params]
-            for one in shown.params:
-                one.hidden = False  # type: ignore[attr-defined]
-        elif self.epilog and any(one.opts == [HELP_ALL] for one in self.params):
+            shown.params = [copy.copy(option) for option in self.params]
+            for option in shown.params:
+                option.hidden = False  # type: ignore[attr-defined]
+        elif self.epilog and any(option.opts == [HELP_ALL] for option in self.params):
             shown.epilog = "[bold]".join(self.epilog.split("[bold]")[:2])
         TyperCommand.format_help(shown, ctx, formatter)
 
@@ -332,7 +332,7 @@ def escaped(text: str) -> str:
 def _with_parameters(command: Command, parameters: Sequence[inspect.Parameter]) -> Command:
     """Let typer see these parameters of a command."""
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
 
 

@@ -107,25 +107,25 @@ def reproduce(
         with fetched(place) as out:
             _list(out, own, item)
         return
-    found = item_of(item, own)
-    count = found.seeds(check_choice("scale", scale, SCALES)) if seeds is None else seeds
+    chosen = item_of(item, own)
+    count = chosen.seeds(check_choice("scale", scale, SCALES)) if seeds is None else seeds
     check_range("--seeds", count, 1, 10_000)
-    found = as_released(found) if released else found
+    chosen = as_released(chosen) if released else chosen
     numerics: dict[str, Any] = {name: flags.get(f"numerics.{name}") for name in NUMERICS}
-    found = computed(found, **numerics)
+    chosen = computed(chosen, **numerics)
     seconds = None if budget is None else seconds_of(budget)
     with make_screen(as_json, quiet=False) as screen, mirrored(place) as out:
-        where, root = _runtime(found, scale, flags), text_of(flags, "data.root")
-        asked = Asked(found, scale, out, tuple(only or ()), count, where, root, accept)
+        where, root = _runtime(chosen, scale, flags), text_of(flags, "data.root")
+        asked = Asked(chosen, scale, out, tuple(only or ()), count, where, root, accept)
         timed = not plan or seconds is not None  # a budget needs estimates
         planned = make_plan(asked, seconds, _tell, tables_only=tables, probe=timed)
         done = {job.folder for job in planned if job.done}
-        _announce(found, scale, planned, done, count, timed)
+        _announce(chosen, scale, planned, done, count, timed)
         if plan:
             rows = item_rows(planned, done, brief=not as_json)
-            screen.plan(rows, f"{counted(len(rows), 'cell')} of {found.key}")
+            screen.plan(rows, f"{counted(len(rows), 'cell')} of {chosen.key}")
         else:
-            check_possible(found, planned, "is finished" if tables else "can be run")
+            check_possible(chosen, planned, "is finished" if tables else "can be run")
             _reproduce(asked, planned, None if tables else seconds, screen, tables)
 
 
@@ -133,7 +133,7 @@ _tell = partial(tell, error=True)
 
 
 def _reproduce(
-    asked: Asked, found: list[Planned], seconds: float | None, screen: Screen, tables: bool
+    asked: Asked, jobs: list[Planned], seconds: float | None, screen: Screen, tables: bool
 ) -> None:
     def progress(what: str, share: float) -> None:
         screen.show({"event": "study", "what": what, "share": share})
@@ -146,19 +146,19 @@ def _reproduce(
             run = as_run(job, asked.accept)
             run_one(run.go_on, run, screen, again="the same command")
 
-    screen.overall = Overall(sum(not job.left_out and not job.done for job in found))
+    screen.overall = Overall(sum(not job.left_out and not job.done for job in jobs))
     if not tables:
         together = partial(execute_stoppable, screen=screen, out=asked.out)
-        found = executed(asked, found, seconds, _tell, do, together)
+        jobs = executed(asked, jobs, seconds, _tell, do, together)
     from raffed.tables.item_file import write_item
 
-    path = write_item(asked.item, asked.scale, asked.out, found)
-    lost = diverged(found)
+    path = write_item(asked.item, asked.scale, asked.out, jobs)
+    lost = diverged(jobs)
     write_paper_item(path, screen)
     if lost:
         folders = ", ".join(str(job.folder) for job in lost)
         raise NumericsError(f"{counted(len(lost), 'run')} diverged; the tables leave out {folders}")
-    if left := elsewhere(found):
+    if left := elsewhere(jobs):
         raise RaffedError(
             f"another command works on {counted(len(left), 'run')}, which the tables leave out: "
             f"{', '.join(str(job.folder) for job in left)}; when it has ended, repeat this command"
@@ -166,13 +166,13 @@ def _reproduce(
 
 
 def _announce(
-    item: Item, scale: str, found: Sequence[Planned], finished: Collection[Path], seeds: int, timed: bool
+    item: Item, scale: str, jobs: Sequence[Planned], finished: Collection[Path], seeds: int, timed: bool
 ) -> None:
     """Say on stderr, before anything starts, what will run, how long it may take if that was estimated
     (`timed`), and what is left out and why. `finished` are the folders of the jobs that are done.
     """
-    to_run = [job for job in found if not job.left_out and job.folder not in finished]
-    ended = [job for job in found if job.folder in finished]
+    to_run = [job for job in jobs if not job.left_out and job.folder not in finished]
+    ended = [job for job in jobs if job.folder in finished]
     lines = [f"{item.key} ({item.title}), {scale}: {item.meaning(scale)}"]
     time = f"about {duration(sum(job.seconds for job in to_run))} on this machine"
     time = time if timed else "whose time and data are looked at when they begin"
@@ -187,12 +187,12 @@ def _announce(
     if otherwise:
         how = "in stacks, on a GPU, or with other threads, bits or convolutions"
         lines.append(f"  computed in another way ({how}): {counted(otherwise, 'finished run')}")
-    if later := unchosen(found) * seeds:
+    if later := unchosen(jobs) * seeds:
         lines.append(f"  then {counted(later, 'run')} of the settings that these choose")
-    lines += [f"  {line}" for line in stated(found, finished)]
+    lines += [f"  {line}" for line in stated(jobs, finished)]
     lines += [f"  {line}" for line in (item.published.stated() if item.published else ())]
     every = {cell.place[:2] for cell in item.cells}
-    here = {cell.place[:2] for job in found if isinstance(job, PlannedRun) for cell in job.cells}
+    here = {cell.place[:2] for job in jobs if isinstance(job, PlannedRun) for cell in job.cells}
     if left := len(every - here):
         lines.append(f"  {left} of {len(every)} cells are not part of what was asked, or not of this scale")
     tell(*(line for text in lines for line in text.splitlines()), error=True)
@@ -220,20 +220,20 @@ def _list(out: Path, own: str | None, asked: str | None) -> None:
     tell("raffed reproduce PAPER/ITEM runs the cells that can be run here; --plan lists them first.")
 
 
-def item_rows(found: Sequence[Planned], done: Collection[Path], brief: bool) -> list[Row]:
+def item_rows(planned: Sequence[Planned], done: Collection[Path], brief: bool) -> list[Row]:
     """Return a row for each cell of a table: its runs, and why some are left out.
 
     Args:
-        found: The runs and studies.
+        planned: The runs and studies.
         done: The folders of those that are finished.
         brief: Whether a few words are said of what is left out, or the whole reason.
     """
     cells: dict[tuple[str, str], list[Planned]] = {}
-    for job in found:
+    for job in planned:
         places: list[Sequence[str]] = (
             [cell.place for cell in job.cells] if isinstance(job, PlannedRun) else [("study", "")]
         )
-        for place in dict.fromkeys((one[0], " · ".join(one[1:])) for one in places):
+        for place in dict.fromkeys((where[0], " · ".join(where[1:])) for where in places):
             cells.setdefault(place, []).append(job)
     return [
         {

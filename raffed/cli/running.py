@@ -272,14 +272,14 @@ def followers(
         f"MLflow at {tracker}": (tracker, lambda: MLflow(str(tracker), folder)),
         f"Weights & Biases, project {project},": (project, lambda: WeightsAndBiases(str(project), folder)),
     }
-    own = [*map(callback, on_round or ())]
+    callbacks = [*map(callback, on_round or ())]
     with contextlib.ExitStack() as stack:
         trackers: list[RoundWatcher] = [
             stack.enter_context(contextlib.closing(Guarded(title, make)))
             for title, (place, make) in asked.items()
             if place is not None
         ]
-        yield [*trackers, *own]
+        yield [*trackers, *callbacks]
 
 
 def free_folder(config: RunConfig, end: str = "") -> Path:

@@ -245,7 +245,7 @@ class LineScreen(Screen):
 
     def _trials_done(self) -> str:
         """Return how many trials and final runs have ended, and the time that the others may take."""
-        ended = sum(one["state"] != "running" for one in self._trials.values())
+        ended = sum(trial["state"] != "running" for trial in self._trials.values())
         if self.overall is None:
             return str(ended)
         self.overall.ended = ended
@@ -406,9 +406,9 @@ def trial_rows(request: Request) -> list[Row]:
     for method in request.methods:
         axes = axes_of(request, method)
         if request.search == "optuna" and axes:
-            among = "; ".join(f"{name} in {one}" for name, one in described(axes, request.search).items())
+            among = "; ".join(f"{name} in {axis}" for name, axis in described(axes, request.search).items())
             trials = {f"proposed: {among}": budget_of(request)}
         else:
             trials = dict.fromkeys(map(trial_name, proposed(request, method)), 1)
-        rows += [{"method": method, "trials": str(trials[one]), "setting": one} for one in trials]
+        rows += [{"method": method, "trials": str(trials[setting]), "setting": setting} for setting in trials]
     return rows

@@ -53,14 +53,14 @@ def jobs(*, address: str | None = None) -> None:
     Args:
         address: Job server; without it: the one in RAY_API_SERVER_ADDRESS.
     """
-    found = _server(address).listed()
-    if not found:
+    listed = _server(address).listed()
+    if not listed:
         tell("no job was submitted to this cluster")
         return
     now = time.time()
     rows = [
-        (one.name, one.state, duration((one.ended or now) - one.began) if one.began else "–", one.command)
-        for one in found
+        (job.name, job.state, duration((job.ended or now) - job.began) if job.began else "–", job.command)
+        for job in listed
     ]
     show(("id", "state", "time", "command"), rows, right="time")
 
@@ -377,25 +377,25 @@ def code_files(references: Iterable[str], root: Path) -> dict[str, Path]:
     Raises:
         UsageError: A file lies outside the folder, so the job would not find it by the same reference.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for reference in references:
         home = reference.rpartition(":")[0]
         place = located(home)
         if place is None and is_file(home):
             raise UsageError(f"{reference}: there is no file {home}, so the job could not read it")
         if place is not None and "site-packages" not in Path(place.root).parts:
-            found |= _files(reference, place, root)
-    return found
+            files |= _files(reference, place, root)
+    return files
 
 
 def _files(reference: str, place: CodeLocation, root: Path) -> dict[str, Path]:
     base = root if is_file(place.home) else Path(place.root)
     every = files_of(place)
-    outside = [one for one in every if not one.resolve().is_relative_to(base.resolve())]
+    outside = [file for file in every if not file.resolve().is_relative_to(base.resolve())]
     typed = Path(place.home)
     if outside or (is_file(place.home) and (typed.is_absolute() or ".." in typed.parts)):
         raise UsageError(
             f"{reference}: {place.file} would not be found by this name in the job; start in the folder that "
             f"holds it and write ./{Path(place.file).name}:{reference.rpartition(':')[2]}"
         )
-    return {one.resolve().relative_to(base.resolve()).as_posix(): one for one in every}
+    return {file.resolve().relative_to(base.resolve()).as_posix(): file for file in every}

@@ -132,27 +132,27 @@ def _other_readings(result: RunResult) -> list[tuple[str, str]]:
     """
     best, when = result.accuracy_best
     last, top, at = result.personalization_by_samples
-    found = []
+    lines = []
     if best > result.accuracy:
-        found.append(("aggregation, best round", f"{percent(best)} (round {when}, chosen on the test set)"))
+        lines.append(("aggregation, best round", f"{percent(best)} (round {when}, chosen on the test set)"))
     if not math.isnan(last):
         higher = f", best {percent(top)} (round {at})" if top > last else ""
-        found.append(("personalization by samples", f"{percent(last)}{higher}"))
-    return found
+        lines.append(("personalization by samples", f"{percent(last)}{higher}"))
+    return lines
 
 
-def _more_values(result: RunResult, own: list[dict[str, str]]) -> list[tuple[str, str]]:
+def _more_values(result: RunResult, metrics: list[dict[str, str]]) -> list[tuple[str, str]]:
     """Return the last values of clients that never trained and of the user's own metrics, as texts."""
     rows = result.to_pandas()
     rows = rows[rows["client"].isna() & rows["class"].isna()].astype({"model": str, "split": str})
     shown = []
-    for one in [{"name": "accuracy_unseen", "unit": "fraction"}, *own]:
-        kept = rows[rows["metric"] == one["name"]].sort_values("round", kind="stable")
+    for metric in [{"name": "accuracy_unseen", "unit": "fraction"}, *metrics]:
+        kept = rows[rows["metric"] == metric["name"]].sort_values("round", kind="stable")
         last = kept.drop_duplicates(["model", "split"], keep="last")
         for model, split, value in zip(last["model"], last["split"], last["value"], strict=True):
-            unit = "" if one["unit"] == "number" else f" {one['unit']}"
-            text = percent(value) if one["unit"] == "fraction" else f"{value:.4g}{unit}"
-            shown.append((f"{one['name']}, {model} {split}", text))
+            unit = "" if metric["unit"] == "number" else f" {metric['unit']}"
+            text = percent(value) if metric["unit"] == "fraction" else f"{value:.4g}{unit}"
+            shown.append((f"{metric['name']}, {model} {split}", text))
     return shown
 
 
@@ -186,11 +186,11 @@ def show_summary(path: str, runs: list[dict[str, str]]) -> None:
 
 def _tell_reasons(cells: Iterable[tuple[str, str]]) -> None:
     """Print once why rows may not be compared, and each note, after the names of the rows that say so."""
-    found: dict[str, dict[str, None]] = {}
+    names_by_reason: dict[str, dict[str, None]] = {}
     for name, cell in cells:
         if cell.startswith((UNLIKE, NOTED)):
-            found.setdefault(cell, {})[name] = None
-    for reason, names in found.items():
+            names_by_reason.setdefault(cell, {})[name] = None
+    for reason, names in names_by_reason.items():
         tell(f"{few([*names])}: {reason}")
 
 
@@ -229,9 +229,9 @@ def show_differences(tables: Mapping[str, Sequence[Mapping[str, object]]], note:
 OK, ABSENT, DOUBTFUL, BROKEN = Text("✓", "green"), Text("·", "dim"), Text("!", "yellow"), Text("✗", "red")
 
 
-def line(mark: Text, name: str, found: str, advice: str) -> Text:
-    """Return a line such as `✓ name   found   advice`."""
-    text = Text.assemble(mark, f" {name:<15} {visible_lines(found)}")
+def line(mark: Text, name: str, outcome: str, advice: str) -> Text:
+    """Return a line such as `✓ name   outcome   advice`."""
+    text = Text.assemble(mark, f" {name:<15} {visible_lines(outcome)}")
     if advice:
         text.append(f"  → {visible_lines(advice)}", "dim" if mark is OK else mark.style)
     return text
@@ -257,7 +257,7 @@ def fitted(
     full = [max(cell_len(line) for text in column for line in text.split("\n")) for column in cells]
     groups: list[list[int]] = [[0]]
     for at in range(1, len(titles)):
-        if len(groups[-1]) > 1 and _whole([least[one] for one in [*groups[-1], at]]) > width:
+        if len(groups[-1]) > 1 and _whole([least[column] for column in [*groups[-1], at]]) > width:
             groups.append([0])
         groups[-1].append(at)
     return [_widths(group, least, full, width) for group in groups]
@@ -293,27 +293,27 @@ def _widths(
     return list(given.items())
 
 
-def show_profile(method: str, found: Sequence[tuple[int, RoundProfile]]) -> None:
+def show_profile(method: str, rounds: Sequence[tuple[int, RoundProfile]]) -> None:
     """Print the table of a run's rounds."""
     titles = ("round", "seconds", *PARTS)
-    show(titles, profile_lines(found), title=f"profile of {method}", right="|".join(titles))
+    show(titles, profile_lines(rounds), title=f"profile of {method}", right="|".join(titles))
     tell(NOTE)
 
 
-def profile_lines(found: Sequence[tuple[int, RoundProfile]]) -> list[list[str]]:
+def profile_lines(rounds: Sequence[tuple[int, RoundProfile]]) -> list[list[str]]:
     """Return the lines of the table: at most 20 of rounds, then their mean and each part's share of it.
 
     Args:
-        found: Number and profile of each round, at least one. If there are more than 20, a line is the mean
+        rounds: Number and profile of each round, at least one. If there are more than 20, a line is the mean
             of several rounds that follow one another.
     """
-    size = math.ceil(len(found) / MOST_ROUNDS)
-    blocks = [found[start : start + size] for start in range(0, len(found), size)]
+    size = math.ceil(len(rounds) / MOST_ROUNDS)
+    blocks = [rounds[start : start + size] for start in range(0, len(rounds), size)]
     ends = [dict.fromkeys((block[0][0], block[-1][0])) for block in blocks]  # one number, or first and last
     lines = [_line("-".join(map(str, end)), block) for end, block in zip(ends, blocks, strict=True)]
-    if len(found) > 1:
-        lines.append(_line("mean", found))
-    means = _means(found)
+    if len(rounds) > 1:
+        lines.append(_line("mean", rounds))
+    means = _means(rounds)
     whole = sum(means) or 1.0
     return [*lines, ["share", "100 %", *(f"{100 * mean / whole:.0f} %" for mean in means)]]
 
@@ -325,4 +325,4 @@ def _line(name: str, block: Sequence[tuple[int, RoundProfile]]) -> list[str]:
 
 
 def _means(block: Sequence[tuple[int, RoundProfile]]) -> list[float]:
-    return [sum(one) / len(block) for one in zip(*(profile for _, profile in block), strict=True)]
+    return [sum(seconds) / len(block) for seconds in zip(*(profile for _, profile in block), strict=True)]

@@ -198,13 +198,13 @@ def requested(names: list[str], file: Path | None, flags: Flags, grid: list[str]
     if asked.get("protocol") != "paper":
         tables["data"] = {"validation": VALIDATION, **table_of(tables.get("data"))}
     base = _placed(config_of(tables, flags), flags)
-    made: Callable[..., Request] = Request
-    return made(base, methods, parts, searched, **asked)
+    make: Callable[..., Request] = Request
+    return make(base, methods, parts, searched, **asked)
 
 
 def axes(texts: list[str]) -> dict[str, list[Json]]:
     """Parse axes: ["local.lr=0.01,0.1"] → {"local.lr": [0.01, 0.1]}. A range stays the text that it is."""
-    found: dict[str, list[Json]] = {}
+    by_name: dict[str, list[Json]] = {}
     for name, text in ((t.partition("=")[0].strip(), t.partition("=")[2]) for t in texts):
         among = _listed(text)
         if not name or not among:
@@ -212,19 +212,19 @@ def axes(texts: list[str]) -> dict[str, list[Json]]:
                 f"--grid {name}={text}: it must have the form NAME=VALUE,VALUE,... or NAME=LOW..HIGH, as in "
                 "--grid mu1=0.01,0.1 or --grid mu1=1e-4..1:log"
             )
-        if name in found:
+        if name in by_name:
             raise UsageError(f"--grid {name} is given twice; give all its values in one, as {name}=0.01,0.1")
-        found[name] = among
-    return found
+        by_name[name] = among
+    return by_name
 
 
 def _listed(text: str) -> list[Json]:
     """Return the values of an axis: what TOML reads between brackets, or else the words between commas."""
     try:
-        found = parse_toml(f"value = [{text}]", "value").get("value")
+        values = parse_toml(f"value = [{text}]", "value").get("value")
     except UsageError:
-        found = [read_value(one) for one in text.split(",") if one.strip()]
-    return found if isinstance(found, list) else []
+        values = [read_value(word) for word in text.split(",") if word.strip()]
+    return values if isinstance(values, list) else []
 
 
 def _placed(base: RunConfig, flags: Flags) -> RunConfig:

@@ -52,20 +52,20 @@ def check(
     """
     from raffed.testing import check as checked
 
-    found = checked(reference, assignments(given or []), kind, dataset)
+    report = checked(reference, assignments(given or []), kind, dataset)
     if as_json:
-        for one in found:
-            tell_event({"event": "check", "kind": found.kind, "reference": reference, **vars(one)})
-        for note in found.notes:
-            tell_event({"event": "note", "kind": found.kind, "reference": reference, "note": note})
+        for outcome in report:
+            tell_event({"event": "check", "kind": report.kind, "reference": reference, **vars(outcome)})
+        for note in report.notes:
+            tell_event({"event": "note", "kind": report.kind, "reference": reference, "note": note})
     else:
-        rows = [(MARKS[one.state], one.name, one.why or one.sentence) for one in found]
-        show(("", "check", "what holds, or what is wrong"), rows, title=f"{reference}, a {found.kind}")
-        for note in found.notes:
+        rows = [(MARKS[outcome.state], outcome.name, outcome.why or outcome.sentence) for outcome in report]
+        show(("", "check", "what holds, or what is wrong"), rows, title=f"{reference}, a {report.kind}")
+        for note in report.notes:
             tell(f"note: {note}")
-        failed, total = len(found.failed), counted(len(found.found), "check")
+        failed, total = len(report.failed), counted(len(report.found), "check")
         tell(f"{reference}: {total}, {failed} failed" if failed else f"{reference}: {total}, none failed")
-    if not found.ok:
+    if not report.ok:
         raise typer.Exit(1)
 
 
@@ -116,12 +116,12 @@ def leakage(
     from raffed.attacks.protocol import leakage as measured
 
     config = read_config(file, flags)
-    found = measured(config, images=images, iterations=iterations, restarts=restarts)
+    values = measured(config, images=images, iterations=iterations, restarts=restarts)
     if as_json:
-        tell_event({"event": "leakage", "method": config.method, **found})
+        tell_event({"event": "leakage", "method": config.method, **values})
         return
     title = f"{config.method}, {config.model.name}, {config.data.dataset}: {counted(images, 'image')}"
-    show(("metric", "value"), [(name, f"{value:.4g}") for name, value in found.items()], title=title)
+    show(("metric", "value"), [(name, f"{value:.4g}") for name, value in values.items()], title=title)
 
 
 # `raffed adopt`: what an author's checkout says about itself.
@@ -151,27 +151,27 @@ def adopt(path: Path, *, as_json: bool = False) -> None:
     Examples:
         raffed adopt ~/PFLlib
     """
-    found = audited(path)
+    audit = audited(path)
     if as_json:
-        tell_event({"event": "adopt", **found})
+        tell_event({"event": "adopt", **audit})
     else:
-        _show(found)
+        _show(audit)
 
 
-def _show(found: Mapping[str, Any]) -> None:
-    methods = found["methods"]
+def _show(audit: Mapping[str, Any]) -> None:
+    methods = audit["methods"]
     lost = ", ".join(method["name"] for method in methods if not method["server"])
     show_pairs(
         (
-            ("family", f"{found['family']}, started by {found['main']}"),
-            ("commit", found["commit"] or "not a checkout of git"),
-            ("licence", found["licence"] or "no file states one"),
-            ("files", f"{counted(len(found['files']), 'Python file')}, SHA-256 {found['sha256']}"),
+            ("family", f"{audit['family']}, started by {audit['main']}"),
+            ("commit", audit["commit"] or "not a checkout of git"),
+            ("licence", audit["licence"] or "no file states one"),
+            ("files", f"{counted(len(audit['files']), 'Python file')}, SHA-256 {audit['sha256']}"),
             ("methods", ", ".join(method["name"] for method in methods if method["server"])),
             ("not released", lost or "none of its methods"),
         )
     )
     for key, title in TITLES.items():
-        cells = [entry.values() for entry in found[key]]
+        cells = [entry.values() for entry in audit[key]]
         if rows := [[value if isinstance(value, str) else few(value) for value in row] for row in cells]:
-            show(tuple(found[key][0]), rows, title=title)
+            show(tuple(audit[key][0]), rows, title=title)
