@@ -97,7 +97,7 @@ def cells(
         sources: Who prints the column; ours is judged by the first, and the others are its witnesses.
         target: Whether a number that is printed here is to be reproduced.
     """
-    places = [one.of(row.print_name) for one in sources] if row.print_name != "-" else []
+    places = [source.of(row.print_name) for source in sources] if row.print_name != "-" else []
     held = row.target and (target or not places)
     told, others = (places[0], tuple(places[1:])) if places else ({}, ())
 
@@ -106,7 +106,7 @@ def cells(
 
     if not row.settings:
         return [cell(run_of(row, base))]
-    return [cell(run_of(row, base, one), setting_name(one)) for one in row.settings]
+    return [cell(run_of(row, base, setting), setting_name(setting)) for setting in row.settings]
 
 
 def ahead(row: str, than: str, column: str, points: float) -> Claim:

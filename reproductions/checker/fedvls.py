@@ -95,9 +95,9 @@ def _mnist_cells() -> Iterator[Cell]:
         run = base(data, Model("mlp", {"hidden": [200, 200]}), MNIST_LOCAL, 50, measures="training")
         printed = [Printed("fedvls", "1", f"MNIST Dir{beta}")]
         for row in ROWS:
-            one = row._replace(model=DEEPER) if row.method == "moon" else row
-            held_out = one._replace(name=row.name + HELD_OUT, printed="-", measure="accuracy_best")
-            yield from cells(one, f"Dir {beta}", run, printed)
+            adapted = row._replace(model=DEEPER) if row.method == "moon" else row
+            held_out = adapted._replace(name=row.name + HELD_OUT, printed="-", measure="accuracy_best")
+            yield from cells(adapted, f"Dir {beta}", run, printed)
             again = cells(held_out, f"Dir {beta}", run, printed)
             yield from (replace(cell, chosen_as=row.name) for cell in again)
 
@@ -189,8 +189,8 @@ def _cifar10_cells() -> Iterator[Cell]:
         data = Data("cifar10", split, transform="plain", local_test=0.0, transform_args=PREPARED)
         run = base(data, Model("mobilenet_v2"), SGD, 100).changed({"local.keep_optimizer": True})
         for row in ROWS:
-            one = row._replace(model=WIDER) if row.method == "moon" else row
-            yield from cells(one, column, run, [printed])
+            adapted = row._replace(model=WIDER) if row.method == "moon" else row
+            yield from cells(adapted, column, run, [printed])
 
 
 CIFAR10 = item(

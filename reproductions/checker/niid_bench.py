@@ -81,10 +81,10 @@ def column_base(dataset: str, split: str, transform: Mapping[str, Value] | None 
 def sources(name: str, column: str, row: TableRow) -> list[Printed]:
     """Return who prints a column of a data set: Flower, and FLBenchmarkUI except for SCAFFOLD."""
     text = f"{name} {column.replace('Dir 0.5', 'Dir0.5')}"
-    found = [Printed("flower-niid_bench", "README", text)]
+    printed = [Printed("flower-niid_bench", "README", text)]
     if row.method != "scaffold":
-        found.append(Printed("flbenchmarkui", "index.html", text))
-    return found
+        printed.append(Printed("flbenchmarkui", "index.html", text))
+    return printed
 
 
 def flower_cells(
@@ -103,13 +103,13 @@ def flower_cells(
         transform: Numbers of the preparation that replace those of `plain`.
         free: Cells (row, column) that are no targets although the column is one.
     """
-    found = list[Cell]()
+    table_cells = list[Cell]()
     for column, split in SPLITS.items():
         run = column_base(dataset, split, transform)
         for row in ROWS:
             target = column in judged and (row.name, column) not in free
-            found += cells(row, column, run, sources(name, column, row), target)
-    return tuple(found)
+            table_cells += cells(row, column, run, sources(name, column, row), target)
+    return tuple(table_cells)
 
 
 def order_claims(row: str = "FedAvg") -> tuple[Claim, ...]:

@@ -34,8 +34,8 @@ def _cells() -> Iterator[Cell]:
         printed = [Printed("niid-bench", "README", dataset)]
         for row in _rows(mu):
             late = row._replace(name=row.name + LATE, printed=row.print_name, measure=LATE_MEASURE)
-            for one in (row, late):
-                yield from cells(one, column, run, printed)
+            for variant in (row, late):
+                yield from cells(variant, column, run, printed)
 
 
 ITEM = item(

@@ -40,14 +40,14 @@ SHARED, HALF = "FedMR(proto_share=100%)", "FedMR(proto_share=50%)"
 
 def table_1(rivals: Iterable[str]) -> tuple[Claim, ...]:
     """Return the claims (a). Gains are compared only between columns with equally many clients."""
-    found = [
+    claims = [
         claim
         for name, splits in AHEAD.items()
         for split in splits
         for claim in _ahead(rivals, f"{name} {split}")
     ]
     return (
-        *found,
+        *claims,
         *(_larger_gain(f"{name} {few}", f"{name} {many}") for name, (few, many) in FEW_MANY.items()),
         *(_drops(f"{name} {few}", f"{name} {many}") for name, (few, many) in FEW_MANY.items()),
     )
@@ -68,8 +68,8 @@ def table_6(none: str, inter: str, intra: str, both: str) -> tuple[Claim, ...]:
     orders = dict.fromkeys(("FMNIST", "CIFAR10", "CIFAR100"), (both, intra, inter, none)) | {
         "SVHN": (both, inter, intra, none)
     }
-    found = [claim for name, order in orders.items() for claim in _in_order(order, f"{name} avg")]
-    return (*found, _together((both, intra, inter, none), "FMNIST avg"))
+    claims = [claim for name, order in orders.items() for claim in _in_order(order, f"{name} avg")]
+    return (*claims, _together((both, intra, inter, none), "FMNIST avg"))
 
 
 def table_7(dataset: str) -> tuple[Claim, ...]:
@@ -81,7 +81,7 @@ def table_7(dataset: str) -> tuple[Claim, ...]:
     two, ten, three, five, all_ = (
         f"{dataset} {split}" for split in ("P5C2", "P10C2", "P10C3", "P10C5", "IID")
     )
-    found = [
+    claims = [
         *_falling((two, three)),
         *_falling((ten, three, five, all_)),
         *_flatter("FedMR(intra)", "FedMR(inter+intra)", (two, ten, three, five), all_),
@@ -93,20 +93,20 @@ def table_7(dataset: str) -> tuple[Claim, ...]:
         )
         for column in (two, ten, three)
     ]
-    return (*found, *far)
+    return (*claims, *far)
 
 
 def small_accuracy(net: str) -> list[Claim]:
     """Return the claims (a), (b) and (d) for Fashion-MNIST with a small network."""
     few, some, all_ = f"{net} P5C2", f"{net} P10C3", f"{net} IID"
-    found = [
+    claims = [
         claim for column in (few, some) for claim in _ahead(("FedAvg", "FedProx", "FedProc", "MOON"), column)
     ]
-    found += [_larger_gain(a, b) for a, b in itertools.pairwise((few, some, all_))]
+    claims += [_larger_gain(a, b) for a, b in itertools.pairwise((few, some, all_))]
     order = ("FedMR", "FedMR(intra)", "FedMR(inter)", "FedAvg")
-    found += [claim for column in (few, some) for claim in _in_order(order, column)]
+    claims += [claim for column in (few, some) for claim in _in_order(order, column)]
     # Half means 5 of 10 clients, so P5C2, which has 5 in all, is left out
-    return [*found, _together(order, few), _half_kept(some, HALF, "FedMR")]
+    return [*claims, _together(order, few), _half_kept(some, HALF, "FedMR")]
 
 
 def small_variance(net: str) -> list[Claim]:

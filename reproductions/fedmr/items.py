@@ -65,12 +65,12 @@ def _table_2() -> Item:
 
 
 def _table_3() -> Item:
-    one = replace(LOCAL, epochs=1e-6)  # counting needs one step, not training
+    one_step = replace(LOCAL, epochs=1e-6)  # counting needs one step, not training
     cells = []
     for dataset in NETS:
         for row, key in {"without_prototypes": "fedavg", "with_prototypes": "fedmr"}.items():
             split = {"ISIC2019": "Real", "CIFAR100": "P10C10"}.get(dataset, "P10C2")
-            run = replace(config(key, dataset, split), local=one, federation=Federation(1, 0.1))
+            run = replace(config(key, dataset, split), local=one_step, federation=Federation(1, 0.1))
             cells.append(cell("Table3", row, dataset, "-", run, "params_per_round_millions"))
     return item(
         "table3",

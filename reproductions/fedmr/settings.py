@@ -130,13 +130,13 @@ def tasks(datasets: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def averages(table: str, datasets: Iterable[str]) -> tuple[Average, ...]:
-    found = []
+    means = []
     for name in datasets:
         columns = tuple(f"{name} {split}" for _, split in tasks([name]))
-        found.append(
+        means.append(
             Average(f"{name} avg", columns, {"table": table, "dataset": name, "split": "avg", **PRINTED})
         )
-    return tuple(found)
+    return tuple(means)
 
 
 def counted(full: RunConfig) -> RunConfig | None:

@@ -86,7 +86,7 @@ def _figure_3() -> Item:
     These are A_loc of GLDP-GP in table 1, where they are printed.
     """
     quoted = {("GLDP-GP", f"CIFAR10 {split} IF100") for split in ("[100,4,1]", "[100,5,1]")}
-    found = tuple(
+    bars = tuple(
         replace(cell, printed={**cell.printed, "table": "Table 1", "metric": "A_loc"})
         if cell.place in quoted
         else cell
@@ -95,7 +95,7 @@ def _figure_3() -> Item:
     note = (
         f"{HEADS}. Its two printed numbers are table 1's: the paper has the same for GLDP's A_glo and A_loc"
     )
-    return item("fig3", "Global accuracy, one stage", "a_glo", found, note=note, picture="bars")
+    return item("fig3", "Global accuracy, one stage", "a_glo", bars, note=note, picture="bars")
 
 
 def _claims() -> Item:
@@ -107,7 +107,7 @@ def _claims() -> Item:
         **METHODS,
         **{row: ABLATION[row] for row in ("GLDP without L_LP (lambda=0)", "GLDP without L_GP (lambda=1)")},
     }
-    found, claims = [], list[Claim]()
+    judged, claims = [], list[Claim]()
     for split in TESTED:
         for metric, measure in MEASURED.items():
             if split == TESTED[0] and measure.startswith("a_sel"):
@@ -116,7 +116,7 @@ def _claims() -> Item:
             where = printed_at(PRINTED_IN.get((metric, split), ""), metric, "CIFAR10", split, 50)
             for row, way in rows.items():
                 printed = {**where, "method": row} if where["table"] and row in METHODS else {}
-                found.append(Cell(row, column, config(way, "CIFAR10", split, 50), printed, measure))
+                judged.append(Cell(row, column, config(way, "CIFAR10", split, 50), printed, measure))
             claims += gldp_claims.of_a_measure(split, metric)
     claims += gldp_claims.of_the_terms(TESTED[1], rows)
     note = (
@@ -127,7 +127,7 @@ def _claims() -> Item:
         "claims",
         "Claims: one stage, five stages",
         "a_glo",
-        tuple(found),
+        tuple(judged),
         claims=tuple(claims),
         note=note,
         picture="stages",
@@ -142,11 +142,11 @@ def _order() -> Item:
     is computed is that of the last stage.
     """
     rows = {"FedAvg": METHODS["FedAvg"]._replace(printed=False), **ABLATION}
-    found = []
+    both_orders = []
     for where in HALF:
         inner = cells("Table 4", "A_sel", [where], rows)
-        found += [replace(cell, column=f"{cell.column} inner") for cell in inner]
-        found += [
+        both_orders += [replace(cell, column=f"{cell.column} inner") for cell in inner]
+        both_orders += [
             replace(
                 cell,
                 column=f"{cell.column} outer",
@@ -164,7 +164,7 @@ def _order() -> Item:
         "order",
         "Ours: order of the stages",
         "a_sel",
-        tuple(found),
+        tuple(both_orders),
         baseline="GLDP full",
         note=note,
         picture="stages",
@@ -189,21 +189,21 @@ def _settings() -> Item:
         "GLDP full": ABLATION["GLDP full"],
         **{row: Way("gldp", {**ALTERNATING, **args}) for row, args in varied.items()},
     }
-    found = []
+    table = []
     for data, split, factor in HALF:
         for metric in ("A_glo", "A_sel"):
             asked = printed_at("Table 4", metric, data, split, factor)
             for row, way in rows.items():
                 printed = {**asked, "method": IN_TABLE_4[row]} if row in IN_TABLE_4 else {}
                 column = f"{data} {split} IF{factor} {metric}"
-                found.append(Cell(row, column, config(way, data, split, factor), printed, MEASURED[metric]))
+                table.append(Cell(row, column, config(way, data, split, factor), printed, MEASURED[metric]))
     note = (
         "the default: lambda=0.5, beta=0.5, lp=feature_softmax_sample, gp=class_mean, temperature=1, t=10 of "
         "30 epochs on the "
         "body. All answer by LP, where the paper's full A_glo is GP's for CIFAR-10 and LP's for CIFAR-100"
     )
     return item(
-        "settings", "Ours: one setting at a time", "a_glo", tuple(found), baseline="GLDP full", note=note
+        "settings", "Ours: one setting at a time", "a_glo", tuple(table), baseline="GLDP full", note=note
     )
 
 

@@ -145,16 +145,16 @@ def printed_at(table: str, metric: str, data: str, split: str, factor: int) -> d
 
 
 def cells(table: str, metric: str, where: Columns, ways: Mapping[str, Way]) -> tuple[Cell, ...]:
-    found = []
+    table_cells = []
     for data, split, factor in where:
         asked = printed_at(table, metric, data, split, factor)
         for row, way in ways.items():
             printed = {**asked, "method": row} if way.printed else {}
             measure = way.a_sel if metric == "A_sel" else ""
-            found.append(
+            table_cells.append(
                 Cell(row, f"{data} {split} IF{factor}", config(way, data, split, factor), printed, measure)
             )
-    return tuple(found)
+    return tuple(table_cells)
 
 
 item = partial(Item, "gldp", proxy=proxy)

@@ -37,39 +37,39 @@ EXCEPTIONS = {  # all printed exceptions of (7), cell by cell
 
 def aggregation(rows: Iterable[str], columns: Sequence[str]) -> tuple[Claim, ...]:
     """Return the claims (1), (2), (5) and (6) about Table I."""
-    found = [
+    claims = [
         Claim.above(f"(1) {column}: FedRS above FedAvg", "FedRS", "FedAvg", column)
         for column in (*columns, AVG)
     ]
-    found += _lead("(2)", ("MAP", "ScaMAP"), (row for row in rows if row not in ALIKE), AVG)
-    found += [
+    claims += _lead("(2)", ("MAP", "ScaMAP"), (row for row in rows if row not in ALIKE), AVG)
+    claims += [
         Claim.near(f"(2) {AVG}: {row} within 0.3 points of {other}", row, other, AVG, 0.3)
         for row in ("MAP", "ScaMAP")
         for other in ALIKE
     ]
-    found += [Claim.near(f"(2) {column}: MAP is FedRS", "MAP", "FedRS", column, 0.0) for column in columns]
-    found.append(Claim.above(f"(5) {AVG}: DittoRS above Ditto", "DittoRS", "Ditto", AVG))
-    found += [
+    claims += [Claim.near(f"(2) {column}: MAP is FedRS", "MAP", "FedRS", column, 0.0) for column in columns]
+    claims.append(Claim.above(f"(5) {AVG}: DittoRS above Ditto", "DittoRS", "Ditto", AVG))
+    claims += [
         Claim(f"(6) {VGG_11}: {row} about 25 %", ((1.0, row, VGG_11),), minus=25.0, within=3.0)
         for row in ("FedAvg", "MAP")
     ]
-    return (*found, *_chance())
+    return (*claims, *_chance())
 
 
 def personalization(rows: Iterable[str], aggregated: Iterable[str]) -> tuple[Claim, ...]:
     """Return the claims (3) to (7) about Table II. `aggregated` are the rows that have a global model."""
-    found = _lead("(3)", ("FedPHP", "MAP"), rows, AVG)
-    found += [
+    claims = _lead("(3)", ("FedPHP", "MAP"), rows, AVG)
+    claims += [
         Claim.above(f"(3) {AVG}: {row} below FedAvg", "FedAvg", row, AVG) for row in ("Scaffold", "ScaRS")
     ]
-    found.append(Claim.above(f"(4) {AVG}: ScaMAP above ScaRS", "ScaMAP", "ScaRS", AVG))
+    claims.append(Claim.above(f"(4) {AVG}: ScaMAP above ScaRS", "ScaMAP", "ScaRS", AVG))
     three = ((1.0, "ScaMAP", AVG), (-1.0, "ScaRS", AVG))
-    found.append(Claim(f"(4) {AVG}: … by about 3 points", three, minus=3.0, within=1.0))
-    found.append(Claim.above(f"(5) {AVG}: DittoRS above Ditto", "DittoRS", "Ditto", AVG))
-    found += _chance()
-    found += [_gap(row, AVG, below=row in PERSONAL_BELOW) for row in aggregated]
-    found += [_gap(row, column, below=True) for row, columns in EXCEPTIONS.items() for column in columns]
-    return tuple(found)
+    claims.append(Claim(f"(4) {AVG}: … by about 3 points", three, minus=3.0, within=1.0))
+    claims.append(Claim.above(f"(5) {AVG}: DittoRS above Ditto", "DittoRS", "Ditto", AVG))
+    claims += _chance()
+    claims += [_gap(row, AVG, below=row in PERSONAL_BELOW) for row in aggregated]
+    claims += [_gap(row, column, below=True) for row, columns in EXCEPTIONS.items() for column in columns]
+    return tuple(claims)
 
 
 def _gap(row: str, column: str, below: bool) -> Claim:
@@ -89,14 +89,14 @@ def who_gains(columns: Sequence[str]) -> tuple[Claim, ...]:
 
     Fewer than half lose; on FaMnist 16 of 100 do (two binomial standard deviations are 7.3).
     """
-    found = [
+    claims = [
         Claim.above(f"{column}: clients gain in the mean", "MAP", "FedAvg", column) for column in columns
     ]
-    found += [
+    claims += [
         Claim(f"{column}: fewer than half of the clients lose", ((-1.0, "MAP", column, LOSING),), minus=-50.0)
         for column in columns
     ]
-    found += [
+    claims += [
         Claim(
             f"{column}: about {LOSE_IN_PRINT:g} % of the clients lose",
             ((1.0, "MAP", column, LOSING),),
@@ -106,7 +106,7 @@ def who_gains(columns: Sequence[str]) -> tuple[Claim, ...]:
         for column in columns
         if column.startswith("FaMnist")
     ]
-    return tuple(found)
+    return tuple(claims)
 
 
 def settings(rows: Mapping[str, Mapping[str, float]], columns: Iterable[str]) -> tuple[Claim, ...]:
@@ -116,18 +116,18 @@ def settings(rows: Mapping[str, Mapping[str, float]], columns: Iterable[str]) ->
     from MAP's defaults.
     """
     default = next(row for row, args in rows.items() if not args)
-    found = []
+    claims = []
     for row in rows:
-        found.append(Claim.above(f"{MEAN}: {row} above FedAvg in personalization", row, "FedAvg", MEAN))
+        claims.append(Claim.above(f"{MEAN}: {row} above FedAvg in personalization", row, "FedAvg", MEAN))
         terms = (1.0, row, MEAN, "accuracy_last"), (-1.0, "FedAvg", MEAN, "accuracy_last")
-        found.append(Claim(f"{MEAN}: {row} above FedAvg in aggregation", terms))
+        claims.append(Claim(f"{MEAN}: {row} above FedAvg in aggregation", terms))
     private = [row for row, args in rows.items() if args and "alpha" not in args]
-    found += [
+    claims += [
         Claim.near(f"{column}: {row} aggregates as {default}", row, default, column, 0.0, "accuracy_last")
         for column in columns
         for row in private
     ]
-    return tuple(found)
+    return tuple(claims)
 
 
 def femnist(rows: Iterable[str], shares: Iterable[float], few: float, many: float) -> tuple[Claim, ...]:
@@ -135,14 +135,14 @@ def femnist(rows: Iterable[str], shares: Iterable[float], few: float, many: floa
 
     FedROD, however, ends lower with more epochs.
     """
-    found = []
+    claims = []
     for share in shares:
         short, long = (f"Q={share} E={epochs:g}" for epochs in (few, many))
         for column in (short, long):
-            found += [
+            claims += [
                 Claim.above(f"{column}: MAP above {row}", "MAP", row, column) for row in rows if row != "MAP"
             ]
-        found += [
+        claims += [
             Claim(
                 f"Q={share}: {row} is faster with E={many:g} than with E={few:g} (mean over all rounds)",
                 ((1.0, row, long, "accuracy_mean"), (-1.0, row, short, "accuracy_mean")),
@@ -150,19 +150,19 @@ def femnist(rows: Iterable[str], shares: Iterable[float], few: float, many: floa
             for row in rows
             if row not in FALLING
         ]
-        found += [
+        claims += [
             Claim(
                 f"Q={share}: {row} ends lower with E={many:g} than with E={few:g}",
                 ((1.0, row, short), (-1.0, row, long)),
             )
             for row in FALLING
         ]
-    return tuple(found)
+    return tuple(claims)
 
 
 def _lead(number: str, two: tuple[str, str], rows: Iterable[str], column: str) -> list[Claim]:
     """Return the claims that the mean of two methods is above every other row's value."""
-    start, mean = f"{number} {column}: ".lstrip(), tuple((0.5, one, column) for one in two)
+    start, mean = f"{number} {column}: ".lstrip(), tuple((0.5, method, column) for method in two)
     return [
         Claim(f"{start}{two[0]} and {two[1]}, in the mean, above {row}", (*mean, (-1.0, row, column)))
         for row in rows

@@ -114,8 +114,8 @@ def released(config: RunConfig) -> Mapping[str, RunConfig]:
         local=local,
         federation=replace(config.federation, weighting=weighting),
     )
-    found = SETTINGS.get(method, ({},))
-    return {_said(one): replace(run, args={**config.args, **always, **one}) for one in found}
+    settings = SETTINGS.get(method, ({},))
+    return {_said(setting): replace(run, args={**config.args, **always, **setting}) for setting in settings}
 
 
 def _said(settings: Mapping[str, Argument]) -> str:

@@ -95,8 +95,8 @@ def written(records: Sequence[Path], page: Path, prose: Path = PROSE) -> dict[Pa
             lines.append(_line(item, runs))
             drawn = printed_view(item, runs).figures
             name = f"{item.about['paper']}-{item.about['name']}-{item.about['scale']}.svg" if drawn else ""
-            for one in drawn:
-                files[page.parent / name] = in_both_schemes(svg(one.figure))
+            for picture in drawn:
+                files[page.parent / name] = in_both_schemes(svg(picture.figure))
             parts.append(_part(item, runs, prose, name))
     if not lines:
         raise ValueError(f"{', '.join(map(str, records))}: there is no table of raffed reproduce checker/…")
@@ -171,10 +171,10 @@ def _seeds(files: Iterable[JsonObject]) -> str:
 
 def _each(texts: Iterable[str]) -> str:
     """Return each text once with its number."""
-    found = Counter(texts)
-    if len(found) == 1:
-        return next(iter(found))
-    return "; ".join(f"{text} ({count})" for text, count in found.most_common())
+    counts = Counter(texts)
+    if len(counts) == 1:
+        return next(iter(counts))
+    return "; ".join(f"{text} ({count})" for text, count in counts.most_common())
 
 
 if __name__ == "__main__":

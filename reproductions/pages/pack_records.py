@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _do(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     if arguments.check or arguments.tables:
-        for folder in (one for given in arguments.folders for one in _packed(given)):
+        for folder in (packed for given in arguments.folders for packed in _packed(given)):
             if arguments.tables:
                 write_tables(folder)
             else:
@@ -77,10 +77,10 @@ def _do(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
 
 
 def _packed(given: Path) -> list[Path]:
-    found = packed_below(given)
-    if not found:
+    folders = packed_below(given)
+    if not folders:
         raise ValueError(f"{given}: there is no {RECORDS_FILE} at or below it")
-    return found
+    return folders
 
 
 def tables_of(folder: Path) -> str:

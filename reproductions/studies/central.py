@@ -76,17 +76,17 @@ def load_pool(
         tests: The same for the test images.
         augmented: Whether the paper's random crops and flips are used, if it has some.
     """
-    found = load_dataset(dataset, work.root)
+    loaded = load_dataset(dataset, work.root)
     transform = replace(transform_for(dataset, style), size=32)
     if not augmented:
         transform = replace(transform, crop_padding=0, flip=False, rotation_degrees=0.0, flamby=None)
     rng = seeds.rng(work.seed, "split")
     parts = []
-    for images, labels, most in ((found.x, found.y, per_class), (found.x_test, found.y_test, tests)):
-        kept = _at_most(labels, found.num_classes, most, rng)
-        parts += [prepare_images(images[kept], transform, found.max_value), torch.from_numpy(labels[kept])]
+    for images, labels, most in ((loaded.x, loaded.y, per_class), (loaded.x_test, loaded.y_test, tests)):
+        kept = _at_most(labels, loaded.num_classes, most, rng)
+        parts += [prepare_images(images[kept], transform, loaded.max_value), torch.from_numpy(labels[kept])]
     x, y, x_test, y_test = (part.to(work.device) for part in parts)
-    return Pool(x, y, x_test, y_test, found.num_classes, transform)
+    return Pool(x, y, x_test, y_test, loaded.num_classes, transform)
 
 
 def _at_most(

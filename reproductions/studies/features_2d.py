@@ -48,22 +48,22 @@ def run(work: Work) -> None:
     values.
     """
     chosen = SETTINGS[work.scale]
-    own = local(chosen.epochs)
+    regime = local(chosen.epochs)
     pool = load_pool(work, chosen.dataset, "map", per_class=chosen.per_class, tests=chosen.tests)
     panels = [(relu, count) for relu in (True, False) for count in OBSERVED]
-    with Recorder(work, {**chosen._asdict(), "model": "lenet_2d"}, own) as record:
+    with Recorder(work, {**chosen._asdict(), "model": "lenet_2d"}, regime) as record:
         for number, (relu, count) in enumerate(panels):
             name = f"{count} classes, {'ReLU' if relu else 'no ReLU'}"
             work.tell(f"Fig. 5, {name}", number / len(panels))
-            panel(record, work, pool, own, name, relu, count)
+            panel(record, work, pool, regime, name, relu, count)
     work.tell("Fig. 5", 1.0)
 
 
-def panel(record: Recorder, work: Work, pool: Pool, own: Local, name: str, relu: bool, count: int) -> None:
+def panel(record: Recorder, work: Work, pool: Pool, regime: Local, name: str, relu: bool, count: int) -> None:
     """Train one network and record its panel."""
     observed, missing = range(count), range(count, pool.classes)
     net = network(work, "lenet_2d", pool, {"relu": relu}, torch_init=True)
-    state = train(net, pool.data(pool.of(observed)), own, work.seed, pool.transform)
+    state = train(net, pool.data(pool.of(observed)), regime, work.seed, pool.transform)
     index = pool.of(observed, test=True)
     y = pool.y_test[index]
     z, w = features(net, state, pool.x_test[index])[1], state.w["head.weight"]

@@ -72,7 +72,7 @@ def run(work: Work) -> None:
         work.tell("Fig. 4, central", 0.0)
         whole = train(
             net,
-            pool.data(torch.cat([own for own, _ in parts])),
+            pool.data(torch.cat([index for index, _ in parts])),
             local(chosen.rounds),
             work.seed,
             pool.transform,
@@ -91,7 +91,7 @@ def trained(
     net: Network,
     key: str,
     parts: list[tuple[Tensor, Tensor]],
-    own: Local,
+    regime: Local,
     rounds: int,
 ) -> dict[int, State]:
     """Return client → the model for its images: the aggregated one, completed by the layers that the client
@@ -102,7 +102,7 @@ def trained(
         build_method(key, {}),
         net,
         [pool.data(train) for train, _ in parts],
-        own,
+        regime,
         work.seed,
         plan,
         pool.transform,
@@ -125,14 +125,14 @@ def look(
     """Record the representations of every client's test images by its model: embedded, distances and
     accuracy.
     """
-    found, labels, hits = [], [], []
+    representations, labels, hits = [], [], []
     for party, (_, test) in enumerate(parts):
         index = test[torch.linspace(0, len(test) - 1, min(shown, len(test))).long()]
         logits, z = features(net, models[party], pool.x_test[index])
-        found.append(z)
+        representations.append(z)
         labels.append(pool.y_test[index])
         hits.append((logits.argmax(1) == labels[-1]).double().mean())
-    z, y = torch.cat(found), torch.cat(labels)
+    z, y = torch.cat(representations), torch.cat(labels)
     intra, inter = spreads(z, y)
     for metric, value in (
         ("intra-class distance", intra),
@@ -151,7 +151,7 @@ def embedded(z: NDArray[np.float32], seed: int, threads: int) -> NDArray[np.floa
 
     state = seeds.seed(seed, "server") % 2**32
     with threadpool_limits(threads):
-        made = TSNE(
+        embedding = TSNE(
             perplexity=min(30.0, (len(z) - 1) / 3), init="pca", random_state=state, n_jobs=threads
         ).fit_transform(z)
-    return np.asarray(made, np.float32)
+    return np.asarray(embedding, np.float32)

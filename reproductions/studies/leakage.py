@@ -100,17 +100,17 @@ def attack(
     setting: Setting, x: Tensor, y: int, classes: int, number: int, seed: int, effort: Effort
 ) -> AttackOutcome:
     """Let a client take its step on the image x [C, H, W] with label y, and attack what was sent."""
-    own = build("lenet_dlg", x.shape, classes, seeds.seed(seed, "attack"), fc_layers=setting.at)
+    net = build("lenet_dlg", x.shape, classes, seeds.seed(seed, "attack"), fc_layers=setting.at)
 
     def seek(seen: Observed, dealt: Params, said: Mapping[str, int]) -> tuple[Distance, int | None]:
         label = said["sign"] if setting.infer else said.get("message") if setting.centre else None
         if setting.centre:
             sent: Any = next(wire for wire in seen.upload.slots.values() if hasattr(wire, "total"))
-            return feature_distance(own.body, seen.upload.w, sent.total.sum(0) / sent.count.sum()), label
-        guess = {name: t.detach() for name, t in own.named_parameters()} if setting.head == "random" else {}
+            return feature_distance(net.body, seen.upload.w, sent.total.sum(0) / sent.count.sum()), label
+        guess = {name: t.detach() for name, t in net.named_parameters()} if setting.head == "random" else {}
         known = dealt.tensors if setting.head == "dealt" else {}
         weights = Params({**guess, **known, **seen.broadcast.w.tensors})
-        return gradient_distance(own, weights, seen.gradient(), label), label
+        return gradient_distance(net, weights, seen.gradient(), label), label
 
     client = victim(x.shape, classes, seed, setting.cl)
     return attacked(build_method(setting.method, setting.args), client, x, y, number, seed, effort, seek)
@@ -178,11 +178,11 @@ def run(work: Work) -> None:
                 for setting in FIGURE_10 + TABLE_4
                 for i, (image, label) in enumerate(zip(x, y, strict=True))
             ]
-            with contextlib.closing(carried_out(tasks, processes, work.threads)) as found:
+            with contextlib.closing(carried_out(tasks, processes, work.threads)) as attacks:
                 for at, setting in enumerate(FIGURE_10 + TABLE_4):
                     work.tell(f"{name}: {setting.name}", (number * len(FIGURE_10 + TABLE_4) + at) / total)
                     write(
-                        record, name, setting, list(itertools.islice(found, len(x))), plan.effort.iterations
+                        record, name, setting, list(itertools.islice(attacks, len(x))), plan.effort.iterations
                     )
 
 
@@ -227,12 +227,12 @@ def write(
 ) -> None:
     """Record the rows of one setting on one data set. An attack that has ended keeps its last value."""
     for iteration in range(1, iterations + 1):
-        now = [one.attempt.at(iteration) for one in outcomes]
+        now = [outcome.attempt.at(iteration) for outcome in outcomes]
         record.value(
             name, setting.name, iteration, "trace", statistics.median(math.inf if v != v else v for v in now)
         )
     for metric, value in summary(outcomes, [mark for mark in MARKS if mark <= iterations]).items():
         record.value(name, setting.name, 0, metric, value)
     if setting in FIGURE_10:
-        for i, one in enumerate(outcomes[:SHOWN]):
-            record.image(name, setting.name, str(i + 1), one.attempt.image.nan_to_num().clamp(0, 1).numpy())
+        for i, ended in enumerate(outcomes[:SHOWN]):
+            record.image(name, setting.name, str(i + 1), ended.attempt.image.nan_to_num().clamp(0, 1).numpy())

@@ -75,5 +75,5 @@ def mean_square(a: Params, b: Params) -> float:
 
 def mean(values: Iterable[float]) -> float:
     """Return the unweighted mean; NaN of nothing."""
-    found = list(values)
-    return sum(found) / len(found) if found else float("nan")
+    numbers = list(values)
+    return sum(numbers) / len(numbers) if numbers else float("nan")

@@ -45,10 +45,10 @@ SETTINGS = {
 def run(work: Work) -> None:
     """Record the values of one panel against the epoch. Epoch 0 is the initial network."""
     chosen = SETTINGS[work.scale]
-    own = Local(lr=0.03, momentum=0.9, weight_decay=0.0, batch_size=64, epochs=chosen.epochs)
+    regime = Local(lr=0.03, momentum=0.9, weight_decay=0.0, batch_size=64, epochs=chosen.epochs)
     pool = load_pool(work, chosen.dataset, "map", per_class=chosen.per_class, augmented=chosen.augmented)
     net = network(work, chosen.model, pool)
-    with Recorder(work, chosen._asdict(), own) as record:
+    with Recorder(work, chosen._asdict(), regime) as record:
 
         def watch(epoch: int, w: Tensor, gradient: Tensor) -> None:
             work.tell(f"Fig. 6, epoch {epoch}", (epoch - 1) / chosen.epochs)
@@ -57,7 +57,7 @@ def run(work: Work) -> None:
                 record.value(PANEL, series, epoch, "accumulated gradient norm", proxy_norm(gradient, classes))
 
         record_proxies(record, 0, net.initial.w["head.weight"])
-        state = train(net, pool.data(pool.of(OBSERVED)), own, work.seed, pool.transform, watch)
+        state = train(net, pool.data(pool.of(OBSERVED)), regime, work.seed, pool.transform, watch)
         index = pool.of(OBSERVED, test=True)
         share = accuracy(net, state, pool.x_test[index], pool.y_test[index], pool.classes)
         record.value(PANEL, "observed", chosen.epochs, "accuracy", share)

@@ -39,9 +39,9 @@ class OpenFederation:
         transform: Transform,
     ) -> None:
         self.method, self.net, self.plan, self.seed = method, net, plan, seed
-        self.data = [ClientData(net.arranged(own.x), own.y, own.class_counts) for own in data]
+        self.data = [ClientData(net.arranged(client.x), client.y, client.class_counts) for client in data]
         visits = max(plan.participants(len(data)) * plan.rounds // len(data), 1)
-        samples = sum(own.n for own in data)
+        samples = sum(client.n for client in data)
         sizes = len(data[0].class_counts), net.feature_dim, len(data), visits, plan.rounds, samples
         spec = Spec(*sizes, norms=net.norm_names, run_seed=seed)
         augmentation = Augmentation(
@@ -67,7 +67,7 @@ class OpenFederation:
         """Execute one round and return client → what it did."""
         chosen, sent = self.participants(), self.server.broadcast()
         sizes = [self.data[client].n for client in chosen]
-        weights = self.method.mean.weights(sizes, lambda: [self.data[one].class_counts for one in chosen])
+        weights = self.method.mean.weights(sizes, lambda: [self.data[party].class_counts for party in chosen])
         accumulator, done = UploadAccumulator(self.method.keeps_uploads), {}
         for client, weight in zip(chosen, weights, strict=True):
             participant = Participant(client, self.client_states.get(client), self.data[client])
@@ -75,8 +75,8 @@ class OpenFederation:
             accumulator.add(
                 client, weight, done[client].upload, f"{self.method.name}, round {self.server.round + 1}"
             )
-        for client, one in done.items():
-            self.client_states[client] = one.client_state
+        for client, client_round in done.items():
+            self.client_states[client] = client_round.client_state
         mean_w, mean_b, received = accumulator.finish(self.server)
         told = (self.session.spec, self.server.round, len(chosen), sum(sizes), received, self.seed, mean_b)
         self.server = server_round(
@@ -92,11 +92,11 @@ def parts(
 
     Each client's images are shuffled, and the first share is for testing.
     """
-    found = []
+    indices = []
     for client, classes in enumerate(owned):
         index = [i for i, label in enumerate(y.tolist()) if label in set(classes)]
         order = seeds.rng(seed, "split", 1, client).permutation(len(index))
         mixed = y.new_tensor(index)[y.new_tensor(order.tolist())]
         cut = max(int(local_test * len(index)), 1)
-        found.append((mixed[cut:], mixed[:cut]))
-    return found
+        indices.append((mixed[cut:], mixed[:cut]))
+    return indices

@@ -56,8 +56,8 @@ SETTINGS = {
 def divided(pool: Pool, split: str, seed: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Return every client's (training, test) indices. Tests come from the benchmark's own test set."""
     y, y_test = pool.y.cpu().numpy(), pool.y_test.cpu().numpy()
-    found = make_partition(parse_split(split), y, pool.classes, None, seed, None, y_test)
-    return [(torch.from_numpy(a), torch.from_numpy(b)) for a, b in zip(found.train, found.test, strict=True)]
+    drawn = make_partition(parse_split(split), y, pool.classes, None, seed, None, y_test)
+    return [(torch.from_numpy(a), torch.from_numpy(b)) for a, b in zip(drawn.train, drawn.test, strict=True)]
 
 
 def local(epochs: float) -> Local:
@@ -101,15 +101,15 @@ class ClientPair:
         alone, together = self.alone.step(), self.together.step()
         aggregated = self.together.model(0)
         models = {
-            "SOLO": {c: one.trained for c, one in alone.items()},
+            "SOLO": {c: done.trained for c, done in alone.items()},
             "FedAvg": dict.fromkeys(together, aggregated),
-            "FedAvg, trained locally": {c: one.trained for c, one in together.items()},
+            "FedAvg, trained locally": {c: done.trained for c, done in together.items()},
         }
         for name, states in models.items():
             scores = [self._accuracy(client, state) for client, state in states.items()]
             self.record.value(self.panel, name, round, "accuracy", mean(scores))
         for series, name in (("aggregated", "FedAvg"), ("the party's own", "FedAvg, trained locally")):
-            gaps = [mean_square(one.trained.w, models[name][client].w) for client, one in alone.items()]
+            gaps = [mean_square(done.trained.w, models[name][client].w) for client, done in alone.items()]
             self.record.value(self.panel, series, round, "mean squared distance", mean(gaps))
 
     def _accuracy(self, client: int, state: State) -> float:

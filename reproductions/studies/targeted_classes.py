@@ -49,30 +49,30 @@ SETTINGS = {
 def run(work: Work) -> None:
     """Record the accuracies of M1, M2 and M2 among n, against n."""
     chosen = SETTINGS[work.scale]
-    own = Local(lr=0.03, momentum=0.9, weight_decay=0.0, batch_size=64, epochs=chosen.epochs)
+    regime = Local(lr=0.03, momentum=0.9, weight_decay=0.0, batch_size=64, epochs=chosen.epochs)
     pool = load_pool(work, chosen.dataset, "map", per_class=chosen.per_class, augmented=chosen.augmented)
     whole, spent = sum(chosen.targeted) + pool.classes, pool.classes
-    with Recorder(work, chosen._asdict(), own) as record:
+    with Recorder(work, chosen._asdict(), regime) as record:
         work.tell(f"Fig. 7, all {pool.classes} classes", 0.0)
-        all_classes = logits(work, pool, chosen.model, own, pool.classes)
+        all_classes = logits(work, pool, chosen.model, regime, pool.classes)
         for n in chosen.targeted:
             work.tell(f"Fig. 7, {n} classes", spent / whole)
             spent += n
             index = pool.of(range(n), test=True)
             y = pool.y_test[index]
-            record.value(PANEL, "M1", n, "accuracy", share(logits(work, pool, chosen.model, own, n), y))
+            record.value(PANEL, "M1", n, "accuracy", share(logits(work, pool, chosen.model, regime, n), y))
             record.value(PANEL, "M2", n, "accuracy", share(all_classes[index], y))
             record.value(PANEL, "M2 among n", n, "accuracy", share(all_classes[index, :n], y))
     work.tell("Fig. 7", 1.0)
 
 
-def logits(work: Work, pool: Pool, model: str, own: Local, n: int) -> Tensor:
+def logits(work: Work, pool: Pool, model: str, regime: Local, n: int) -> Tensor:
     """Train on the first n classes and return the logits [·, n] of their test images, in the test
     set's order.
     """
     only = replace(pool, classes=n)
     net = network(work, model, only)
-    state = train(net, only.data(pool.of(range(n))), own, work.seed, pool.transform)
+    state = train(net, only.data(pool.of(range(n))), regime, work.seed, pool.transform)
     return features(net, state, pool.x_test[pool.of(range(n), test=True)])[0]
 
 

@@ -47,14 +47,14 @@ SETTINGS = {
 def run(work: Work) -> None:
     """Record values for each method, client and round, and points of both methods' three models."""
     chosen = SETTINGS[work.scale]
-    own = Local(lr=0.03, momentum=0.9, weight_decay=1e-5, batch_size=64, epochs=chosen.epochs, min_steps=5)
+    regime = Local(lr=0.03, momentum=0.9, weight_decay=1e-5, batch_size=64, epochs=chosen.epochs, min_steps=5)
     pool = load_pool(work, chosen.dataset, "map", per_class=chosen.per_class, tests=0)
     last = min(SHOWN_ROUND, chosen.rounds)
     facts = {**chosen._asdict(), "model": "lenet_2d", "shown_round": last}
-    with Recorder(work, facts, own) as record:
+    with Recorder(work, facts, regime) as record:
         for number, (name, (key, args)) in enumerate(METHODS.items()):
             demo = Demo(
-                record, work, pool, own, Federation(chosen.rounds, 1.0), name, build_method(key, args)
+                record, work, pool, regime, Federation(chosen.rounds, 1.0), name, build_method(key, args)
             )
             for round in range(1, chosen.rounds + 1):
                 work.tell(
@@ -72,7 +72,7 @@ class Demo:
         record: Recorder,
         work: Work,
         pool: Pool,
-        own: Local,
+        regime: Local,
         plan: Federation,
         name: str,
         method: Method,
@@ -81,16 +81,16 @@ class Demo:
         self.parts = parts(pool.y, OWNED, work.seed, LOCAL_TEST)
         self.net = network(work, "lenet_2d", pool, {"relu": False}, torch_init=True)
         data = [pool.data(train) for train, _ in self.parts]
-        self.federation = OpenFederation(method, self.net, data, own, work.seed, plan, pool.transform)
+        self.federation = OpenFederation(method, self.net, data, regime, work.seed, plan, pool.transform)
 
     def step(self, round: int, shown: bool) -> None:
         """Execute a round and record what is seen of it. Rounds count from 1."""
         done = self.federation.step()
-        for client, one in done.items():
-            personal = one.personal_state(self.federation.method)
+        for client, client_round in done.items():
+            personal = client_round.personal_state(self.federation.method)
             models = {
-                "downloaded": one.start,
-                "trained": one.trained,
+                "downloaded": client_round.start,
+                "trained": client_round.trained,
                 "personalized": personal,
                 "aggregated": self.federation.model(client),
             }
@@ -102,7 +102,7 @@ class Demo:
                     client,
                     round,
                     f"norm of {what} proxies after training",
-                    proxy_norm(one.trained.w["head.weight"], classes),
+                    proxy_norm(client_round.trained.w["head.weight"], classes),
                 )
             if shown and client == 0:
                 for what in ("downloaded", "personalized", "aggregated"):

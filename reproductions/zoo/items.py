@@ -36,8 +36,8 @@ LONG_TAIL = {"IF 10": "longtail:10:0.5:10", "IF 50": "longtail:10:0.5:50"}
 TRIAL_ROUNDS = round(
     RowSearch.tuning_seeds
     * sum(
-        one.settings * (one.share - before) * ROUNDS
-        for one, before in zip(RUNGS, (0.0, *(one.share for one in RUNGS)), strict=False)
+        rung.settings * (rung.share - before) * ROUNDS
+        for rung, before in zip(RUNGS, (0.0, *(rung.share for rung in RUNGS)), strict=False)
     )
 )
 
@@ -65,7 +65,7 @@ NOTE = (
     f"every method has {RUNGS[0].settings} settings: {len(RATES)} rates crossed with {POINTS} points of its "
     f"own space, or as many rates in all if it has nothing to search. Each is tried with "
     f"{GLOBAL.search.tuning_seeds} seeds and scored on a fifth of the clients' training data: "
-    f"{', then '.join(f'{one.settings} settings for {one.share * ROUNDS:.0f} rounds' for one in RUNGS)}, "
+    f"{', then '.join(f'{rung.settings} settings for {rung.share * ROUNDS:.0f} rounds' for rung in RUNGS)}, "
     f"which are {TRIAL_ROUNDS:,} rounds of trials for every row and split. The best one runs again with "
     f"{GLOBAL.search.seeds} fresh seeds, each with a split of its own, and all training data. {SAMPLES:,} "
     f"images of the training set, of which each client holds out a fifth as its local test part; {ROUNDS} "

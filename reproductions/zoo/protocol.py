@@ -54,7 +54,7 @@ def short_passes(method: str) -> dict[str, Value]:
 @functools.cache
 def _given(method: str) -> Mapping[str, Value]:
     """Return the defaults of a method's arguments, read from its source."""
-    return {one.name: literal_eval(str(one.default)) for one in METHODS[method].described().arguments}
+    return {entry.name: literal_eval(str(entry.default)) for entry in METHODS[method].described().arguments}
 
 
 def _cut(name: str, value: Value) -> Value:
@@ -64,10 +64,10 @@ def _cut(name: str, value: Value) -> Value:
 
 def settings(run: RunConfig) -> list[Setting]:
     """Return the SETTINGS settings of a row, the same whenever and wherever they are asked for."""
-    own = _points(run.method)
+    points = _points(run.method)
     argument, factor = RATE_ARGUMENTS.get(run.method, ("local.lr", 1.0))
-    rates = LADDER[: SETTINGS // len(own)]
-    return [{**point, argument: _scaled(rate, factor)} for rate in rates for point in own]
+    rates = LADDER[: SETTINGS // len(points)]
+    return [{**point, argument: _scaled(rate, factor)} for rate in rates for point in points]
 
 
 def _scaled(rate: float, factor: float) -> float:
@@ -85,8 +85,8 @@ def _points(method: str) -> list[Setting]:
         for name in space
         if name != rate
     }
-    found = [{name: axis[number] for name, axis in axes.items()} for number in range(POINTS)]
-    return [point for number, point in enumerate(found) if point not in found[:number]]
+    points = [{name: axis[number] for name, axis in axes.items()} for number in range(POINTS)]
+    return [point for number, point in enumerate(points) if point not in points[:number]]
 
 
 def _around(axis: Sequence[Value], usual: Value) -> tuple[Value, Value, Value]:
@@ -97,6 +97,6 @@ def _around(axis: Sequence[Value], usual: Value) -> tuple[Value, Value, Value]:
     place = among.index(usual) if usual in among else len(among) // 2
     if 0 < place < len(among) - 1:
         return among[place], among[place - 1], among[place + 1]
-    others = [one for one in among if one != among[place]]
+    others = [value for value in among if value != among[place]]
     first = others[0] if len(others) > 1 else among[place]
     return among[place], first, others[-1] if others else first

@@ -74,8 +74,8 @@ def same_global_model(name: str) -> str:
     from raffed import Personal
 
     method = build_method(name, {})
-    own = method.personal
-    if own is None or not (own.apart or type(own).loss is Personal.loss):
+    personal = method.personal
+    if personal is None or not (personal.apart or type(personal).loss is Personal.loss):
         return ""
     return next((other for other, shared in _shared().items() if shared == _nameless(method)), "")
 
@@ -83,8 +83,8 @@ def same_global_model(name: str) -> str:
 @functools.cache
 def _shared() -> Mapping[str, Method]:
     """Return the methods without a personal slot, without their names."""
-    made = {name: build_method(name, {}) for name in METHODS}
-    return {name: _nameless(method) for name, method in made.items() if method.personal is None}
+    methods = {name: build_method(name, {}) for name in METHODS}
+    return {name: _nameless(method) for name, method in methods.items() if method.personal is None}
 
 
 def _nameless(method: Method) -> Method:
@@ -125,7 +125,7 @@ def personal_remark(run: RunConfig) -> str:
     """Return what a reader of a table of personal models must know of a row, or ""."""
     last = "it is scored after the last round alone, in its trials too, because its models are finished then"
     said = last if personal_measure(run) else "", server_remark(run)
-    return "; ".join(one for one in said if one)
+    return "; ".join(remark for remark in said if remark)
 
 
 def server_remark(run: RunConfig) -> str:
@@ -137,11 +137,11 @@ def server_remark(run: RunConfig) -> str:
 def server_data(run: RunConfig) -> str:
     """Return which data a method's server has that the others' have not, or ""."""
     needed = build_method(run.method, {}).server.required_data()
-    found = [
+    texts = [
         f"{needed.images:,} test images without labels" if needed.images else "",
         f"{needed.labelled:,} labelled images of every class" if needed.labelled else "",
     ]
-    return " and ".join(one for one in found if one)
+    return " and ".join(text for text in texts if text)
 
 
 def does_not_fit(run: RunConfig) -> str:

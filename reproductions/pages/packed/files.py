@@ -47,12 +47,12 @@ def pack_folder(folder: Path, out: Path, tuned: Iterable[Reproduction] = ()) -> 
     Raises:
         ValueError: the folder holds no JSON file, or something that could not be unpacked again.
     """
-    found = _with_kept_hashes(with_short_trials(_read_folder(folder), folder, tuned))
-    if not found.objects:
+    packed = _with_kept_hashes(with_short_trials(_read_folder(folder), folder, tuned))
+    if not packed.objects:
         raise ValueError(f"{folder}: it holds no run, item or sweep; give a folder that raffed made")
-    rows = pack(found.tables, dict(weights_of(found)))
-    index = index_of(found, rows)
-    _check(folder, found, index, rows)
+    rows = pack(packed.tables, dict(weights_of(packed)))
+    index = index_of(packed, rows)
+    _check(folder, packed, index, rows)
     out.mkdir(parents=True, exist_ok=True)
     with replacing(out / RECORDS_FILE) as temp:
         write_records(index, rows, temp)
@@ -76,15 +76,15 @@ def read_records(folder: Path, check: bool = False) -> PackedFolder:
                 f"it has schema {index['schema']}, but this raffed reads schema {SCHEMA_VERSION}; use the "
                 "raffed that wrote it"
             )
-        found = contents(index, rows)
-        if check and (wrong := changed(index, found)):
+        packed = contents(index, rows)
+        if check and (wrong := changed(index, packed)):
             raise ValueError(f"the rows of {wrong[0]} do not have their recorded hash")
     except (ValueError, KeyError, TypeError, AttributeError, OSError, pa.ArrowException) as error:
         raise DamagedRecordsError(
             f"{folder}: the records are damaged ({type(error).__name__}: {error}); put back a copy of "
             f"{RECORDS_FILE}"
         ) from error
-    return found
+    return packed
 
 
 def unpack_folder(folder: Path, out: Path) -> None:
@@ -93,18 +93,18 @@ def unpack_folder(folder: Path, out: Path) -> None:
     Raises:
         DamagedRecordsError: as in `read_records`, or a file would be written outside `out`.
     """
-    found = read_records(folder)
+    packed = read_records(folder)
     try:
-        places = {name: within(out, name) for name in [*found.tables, *found.objects, *found.texts]}
+        places = {name: within(out, name) for name in [*packed.tables, *packed.objects, *packed.texts]}
     except UnsafeNameError as error:
         raise DamagedRecordsError(f"{folder}: the records are damaged ({error})") from error
     for place in {path.parent for path in places.values()}:
         place.mkdir(parents=True, exist_ok=True)
-    for name, table in found.tables.items():
+    for name, table in packed.tables.items():
         _write_table(table, places[name])
-    for name, about in found.objects.items():
+    for name, about in packed.objects.items():
         write_text(places[name], _text(_rehashed(about, places[name])))
-    for name, text in found.texts.items():
+    for name, text in packed.texts.items():
         write_text(places[name], text)
 
 
@@ -138,32 +138,32 @@ def read_file(path: Path) -> tuple[dict[str, Any], pa.Table]:
 
 def _read_folder(folder: Path) -> PackedFolder:
     """Return what records keep of the JSON and Parquet files below a folder."""
-    found = PackedFolder({}, {}, {})
+    packed = PackedFolder({}, {}, {})
     for place, below, names in os.walk(folder):
         below[:] = sorted(set(below) - _LEFT_OUT)
         for path in (Path(place) / name for name in sorted(set(names) - _LEFT_OUT)):
             name = path.relative_to(folder).as_posix()
             if path.suffix == ".json":
-                found.objects[name] = read_object(path)
+                packed.objects[name] = read_object(path)
             elif name.endswith(_TEXTS):
-                found.texts[name] = read_bytes(path).decode()
+                packed.texts[name] = read_bytes(path).decode()
             elif path.suffix == ".parquet":
-                found.tables[name] = kept(open_table(read_bytes(path)).read())
-    return found
+                packed.tables[name] = kept(open_table(read_bytes(path)).read())
+    return packed
 
 
-def _with_kept_hashes(found: PackedFolder) -> PackedFolder:
+def _with_kept_hashes(packed: PackedFolder) -> PackedFolder:
     """Add to the hashes of each finished run that of the rows which are kept of it."""
     parts: dict[str, list[pa.Table]] = {}
-    for name, table in found.tables.items():
+    for name, table in packed.tables.items():
         parts.setdefault(run_of(name), []).append(table)
     hashes = {
-        name: {**found.objects[name]["hashes"], "kept": digest(pa.concat_tables(tables))}
+        name: {**packed.objects[name]["hashes"], "kept": digest(pa.concat_tables(tables))}
         for name, tables in parts.items()
-        if "hashes" in found.objects.get(name, {})
+        if "hashes" in packed.objects.get(name, {})
     }
-    runs = {name: _sealed({**found.objects[name], "hashes": one}) for name, one in hashes.items()}
-    return found._replace(objects={**found.objects, **runs})
+    runs = {name: _sealed({**packed.objects[name], "hashes": digests}) for name, digests in hashes.items()}
+    return packed._replace(objects={**packed.objects, **runs})
 
 
 def _check(folder: Path, given: PackedFolder, index: dict[str, Any], rows: pa.Table) -> None:

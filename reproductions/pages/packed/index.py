@@ -33,39 +33,39 @@ class PackedFolder(NamedTuple):
     tables: dict[str, pa.Table]
 
 
-def index_of(found: PackedFolder, rows: pa.Table) -> dict[str, Any]:
+def index_of(packed: PackedFolder, rows: pa.Table) -> dict[str, Any]:
     """Return the index of a folder. `rows` is the packed table."""
     known = _hashes_of_runs(rows)
     return {
         "schema": SCHEMA_VERSION,
         "files": {
-            name: {**one, _ROUND_HASHES: _IN_ROWS}
-            if name in known and known[name] == one.get(_ROUND_HASHES)
-            else one
-            for name, one in found.objects.items()
+            name: {**about, _ROUND_HASHES: _IN_ROWS}
+            if name in known and known[name] == about.get(_ROUND_HASHES)
+            else about
+            for name, about in packed.objects.items()
         },
-        "texts": found.texts,
-        "parquet": {name: _of_table(table) for name, table in found.tables.items()},
+        "texts": packed.texts,
+        "parquet": {name: _of_table(table) for name, table in packed.tables.items()},
     }
 
 
 def contents(index: Json, rows: pa.Table) -> PackedFolder:
     """Return the folder that `index_of` has described, with the rows of the packed table."""
-    columns = {name: list(one.get("columns", SCHEMA.names)) for name, one in index["parquet"].items()}
+    columns = {name: list(about.get("columns", SCHEMA.names)) for name, about in index["parquet"].items()}
     known = _hashes_of_runs(rows)
     objects = {
-        name: {**one, _ROUND_HASHES: known[name]} if one.get(_ROUND_HASHES) == _IN_ROWS else one
-        for name, one in index["files"].items()
+        name: {**about, _ROUND_HASHES: known[name]} if about.get(_ROUND_HASHES) == _IN_ROWS else about
+        for name, about in index["files"].items()
     }
     return PackedFolder(objects, dict(index["texts"]), unpack(rows, columns))
 
 
-def changed(index: Json, found: PackedFolder) -> list[str]:
+def changed(index: Json, packed: PackedFolder) -> list[str]:
     """Return the Parquet files whose rows are not those that the index has the hash of."""
     return [
         name
-        for name, one in index["parquet"].items()
-        if name not in found.tables or digest(found.tables[name]) != one["rows_sha256"]
+        for name, about in index["parquet"].items()
+        if name not in packed.tables or digest(packed.tables[name]) != about["rows_sha256"]
     ]
 
 
@@ -74,20 +74,20 @@ def run_of(part: str) -> str:
     return (PurePosixPath(part).parent.parent / RUN_FILE).as_posix()
 
 
-def weights_of(found: PackedFolder) -> Iterator[tuple[str, dict[int, bytes]]]:
+def weights_of(packed: PackedFolder) -> Iterator[tuple[str, dict[int, bytes]]]:
     """Yield each Parquet file of a run, with the hash of the run's weights after each round."""
-    for name in found.tables:
-        hashes = found.objects.get(run_of(name), {}).get(_ROUND_HASHES)
+    for name in packed.tables:
+        hashes = packed.objects.get(run_of(name), {}).get(_ROUND_HASHES)
         if isinstance(hashes, list):
-            yield name, {number: bytes.fromhex(str(one)) for number, one in enumerate(hashes, start=1)}
+            yield name, {number: bytes.fromhex(str(text)) for number, text in enumerate(hashes, start=1)}
 
 
 def _hashes_of_runs(rows: pa.Table) -> dict[str, list[str]]:
     """Return the hashes of the weights of each run.json, in the order of rounds."""
-    found: dict[str, dict[int, str]] = {}
+    by_run: dict[str, dict[int, str]] = {}
     for part, hashes in hashes_of_rounds(rows).items():
-        found.setdefault(run_of(part), {}).update(hashes)
-    return {name: [one[number] for number in sorted(one)] for name, one in found.items()}
+        by_run.setdefault(run_of(part), {}).update(hashes)
+    return {name: [by_round[number] for number in sorted(by_round)] for name, by_round in by_run.items()}
 
 
 def _of_table(table: pa.Table) -> dict[str, Any]:

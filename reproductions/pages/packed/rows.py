@@ -72,23 +72,23 @@ def unpack(packed: pa.Table, columns: Mapping[str, list[str]]) -> dict[str, pa.T
     order = np.argsort(codes, kind="stable")
     together = packed.take(pa.array(order)).append_column(SECONDS, pa.nulls(len(order), pa.float64()))
     ends = np.cumsum(np.bincount(codes, minlength=len(names.dictionary)))
-    found = {}
+    tables = {}
     for name, end, begin in zip(names.dictionary.to_pylist(), ends, [0, *ends[:-1]], strict=True):
         rows = together.slice(begin, end - begin)
-        found[name] = _values(rows).select(columns[name])
-        if is_metrics(found[name]):
-            found[name] = sorted_rows(found[name].select(SCHEMA.names).cast(SCHEMA))
-    return found
+        tables[name] = _values(rows).select(columns[name])
+        if is_metrics(tables[name]):
+            tables[name] = sorted_rows(tables[name].select(SCHEMA.names).cast(SCHEMA))
+    return tables
 
 
 def hashes_of_rounds(packed: pa.Table) -> dict[str, dict[int, str]]:
     """Return for each file the hash (hex) of the weights after each round."""
-    found: dict[str, dict[int, str]] = {}
+    hashes: dict[str, dict[int, str]] = {}
     if WEIGHTS in packed.column_names:
         rows = packed.select([FILE, "round", WEIGHTS]).filter(pc.is_valid(packed[WEIGHTS]))
         for row in rows.to_pylist():
-            found.setdefault(row[FILE], {})[row["round"]] = row[WEIGHTS].hex()
-    return found
+            hashes.setdefault(row[FILE], {})[row["round"]] = row[WEIGHTS].hex()
+    return hashes
 
 
 def _named(table: pa.Table, name: str) -> pa.Table:
@@ -109,8 +109,8 @@ def _with_weights(table: pa.Table, weights: Mapping[int, bytes]) -> pa.Table:
     for column, word in _OF_A_ROUND.items():
         here = pc.and_(here, pc.equal(table[column], word))
     rounds = pc.if_else(here, table["round"], None).to_pylist()
-    found = [None if number is None else weights.get(number) for number in rounds]
-    return table.append_column(WEIGHTS, pa.array(found, pa.binary()))
+    hashes = [None if number is None else weights.get(number) for number in rounds]
+    return table.append_column(WEIGHTS, pa.array(hashes, pa.binary()))
 
 
 def _ordered(table: pa.Table) -> pa.Table:

@@ -17,7 +17,7 @@ TRIALS_FILE = "trials.parquet"
 _COLUMNS = ("run", "round", "value")
 
 
-def with_short_trials(found: PackedFolder, folder: Path, items: Iterable[Reproduction]) -> PackedFolder:
+def with_short_trials(packed: PackedFolder, folder: Path, items: Iterable[Reproduction]) -> PackedFolder:
     """Return the contents of a folder with a table of its trials in the place of their runs.
 
     The table has the accuracy by which a setting was chosen, after every round, as far as each trial came.
@@ -25,11 +25,11 @@ def with_short_trials(found: PackedFolder, folder: Path, items: Iterable[Reprodu
     table alone, because it was unpacked, are kept.
 
     Args:
-        found: The contents.
+        packed: The contents.
         folder: The folder.
         items: The tables of reproductions in it.
     """
-    objects, tables = dict(found.objects), dict(found.tables)
+    objects, tables = dict(packed.objects), dict(packed.tables)
     for item in items:
         names = set(tried_names([item]))
         place = (PurePosixPath(item.folder.relative_to(folder).as_posix()) / TRIALS_FILE).as_posix()
@@ -47,11 +47,11 @@ def with_short_trials(found: PackedFolder, folder: Path, items: Iterable[Reprodu
             rows.append(before.filter(pc.invert(pc.is_in(before["run"], value_set=there))))
         for path in parts:
             del tables[path]
-        objects = {path: one for path, one in objects.items() if PurePosixPath(path).parent.name not in names}
+        objects = {path: old for path, old in objects.items() if PurePosixPath(path).parent.name not in names}
         if rows:
             whole = pa.concat_tables(rows)
             tables[place] = whole.sort_by([("run", "ascending"), ("round", "ascending")])
-    return found._replace(objects=objects, tables=tables)
+    return packed._replace(objects=objects, tables=tables)
 
 
 def _chosen_by(path: str, table: pa.Table, select: str) -> pa.Table:

@@ -49,20 +49,20 @@ def linked(item: Reproduction, column: str, rows: Sequence[str], table: str) -> 
     return "\n".join(lines)
 
 
-def details(item: Reproduction, runs: Runs, column: str, found: Scores, records: Records = ()) -> str:
+def details(item: Reproduction, runs: Runs, column: str, by_row: Scores, records: Records = ()) -> str:
     """Return the folded table behind the cells of a column.
 
     Args:
         item: The table.
         runs: Its runs.
         column: One of its columns.
-        found: Row → seed → the measure, a fraction.
+        by_row: Row → seed → the measure, a fraction.
         records: Name and address of the packed records that the runs come from.
     """
     lines = ["| Method | Accuracy by seed, % | Weights by seed (SHA-256) | Command |", "| :-- " * 4 + "|"]
     for cell in item.about["cells"]:
-        if cell["column"] == column and str(cell["row"]) in found:
-            lines.append(_line(item, runs, cell, found[str(cell["row"])]))
+        if cell["column"] == column and str(cell["row"]) in by_row:
+            lines.append(_line(item, runs, cell, by_row[str(cell["row"])]))
     links = ", ".join(f"[{name}]({address})" for name, address in records)
     source = f"\nThe rows of these runs are in the record {links}.\n" if links else ""
     title = f"<summary>Seeds, hashes and commands of {for_markdown(column)}</summary>"
@@ -74,12 +74,12 @@ def _line(item: Reproduction, runs: Runs, cell: JsonObject, scores: Mapping[int,
     row, column = str(cell["row"]), str(cell["column"])
     behind = runs.runs.loc[run_names(item, cell, runs)]
     hashes = behind["hashes.weights"] if "hashes.weights" in behind else behind["seed"].map(lambda _: "")
-    weights = {int(seed): str(one)[:DIGITS] for seed, one in zip(behind["seed"], hashes, strict=True)}
-    made = command(item, row, column)
+    weights = {int(seed): str(digest)[:DIGITS] for seed, digest in zip(behind["seed"], hashes, strict=True)}
+    invocation = command(item, row, column)
     cells = (
         f'<a id="{anchor(item, row, column)}"></a>{for_markdown(row)}',
         ", ".join(f"{seed}: {100 * scores[seed]:.2f}" for seed in sorted(scores)),
         ", ".join(f"{seed}: `{weights[seed]}`" for seed in sorted(weights) if weights[seed]) or "–",
-        f"`{made}`",
+        f"`{invocation}`",
     )
     return f"| {' | '.join(cells)} |"

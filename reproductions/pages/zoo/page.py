@@ -54,23 +54,23 @@ def item_page(item: Reproduction, runs: Runs, records: Records = (), docs: str =
     """
     baseline = str(item.about["baseline"])
     names = columns(item)
-    found = {name: scores(item, runs, name) for name in names}
+    by_column = {name: scores(item, runs, name) for name in names}
     lost = {name: diverged(item, name) for name in names}
-    compared = {name: against(found[name], baseline, lost[name]) for name in names}
+    compared = {name: against(by_column[name], baseline, lost[name]) for name in names}
     costs = {name: cost(item, runs, name) for name in names}
     parts = [
         f"## {item.title}",
-        _overview(baseline, {name: found[name] for name in names if found[name]}, compared),
-        *_summary(found, compared, costs, baseline, docs, item.about["left_out"], lost),
-        folded("How every row was tuned and compared", _protocol(item, found)),
+        _overview(baseline, {name: by_column[name] for name in names if by_column[name]}, compared),
+        *_summary(by_column, compared, costs, baseline, docs, item.about["left_out"], lost),
+        folded("How every row was tuned and compared", _protocol(item, by_column)),
         *(
             folded(
                 f"{name}: differences, p, bytes, settings, and what is behind each number",
-                f"{_column(item, name, found[name], compared[name], costs[name], lost[name])}\n\n"
-                f"{details(item, runs, name, found[name], records)}",
+                f"{_column(item, name, by_column[name], compared[name], costs[name], lost[name])}\n\n"
+                f"{details(item, runs, name, by_column[name], records)}",
             )
             for name in names
-            if found[name]
+            if by_column[name]
         ),
         folded("What is left out, what to keep in mind, and trials that diverged", _left_out(item)),
     ]
@@ -84,35 +84,35 @@ def folded(title: str, text: str) -> str:
 
 
 def _overview(
-    baseline: str, found: Mapping[str, Scores], compared: Mapping[str, Mapping[str, Compared]]
+    baseline: str, by_column: Mapping[str, Scores], compared: Mapping[str, Mapping[str, Compared]]
 ) -> str:
     """Return the table of all splits: each row's mean over seeds, and its verdict against the baseline."""
 
     def cell(row: str, name: str) -> str:
-        if row not in found[name]:
+        if row not in by_column[name]:
             return "–"
         verdict = compared[name][row].verdict if row in compared[name] else ""
         shown = f", {verdict}" if verdict and verdict != "not separated" else ""
-        return f"{_percent(found[name][row].values())}{shown}"
+        return f"{_percent(by_column[name][row].values())}{shown}"
 
     where = {
-        row: [mean(found[name][row]) for name in found if row in found[name]]
-        for one in found.values()
-        for row in one
+        row: [mean(by_column[name][row]) for name in by_column if row in by_column[name]]
+        for rows in by_column.values()
+        for row in rows
     }
     ordered = sorted(where, key=lambda row: -statistics.fmean(where[row]))
-    lines = [[row, *(cell(row, name) for name in found)] for row in ordered]
+    lines = [[row, *(cell(row, name) for name in by_column)] for row in ordered]
     if not lines:
         return ""
     head = "Accuracy in %, mean over seeds ± 95 % interval. A row without a word is not separated from"
-    table: str = as_markdown(TextTable(["Method", *found], lines, frozenset({"Method"})))
+    table: str = as_markdown(TextTable(["Method", *by_column], lines, frozenset({"Method"})))
     return f"{head} {baseline}.\n\n{table.strip()}"
 
 
-def _protocol(item: Reproduction, found: Mapping[str, Scores]) -> str:
+def _protocol(item: Reproduction, by_column: Mapping[str, Scores]) -> str:
     search = section(item.about, "search")
-    seeds = {len(values) for scores in found.values() for values in scores.values()}
-    counts = " to ".join(str(one) for one in sorted({min(seeds), max(seeds)})) if seeds else "no"
+    seeds = {len(values) for scores in by_column.values() for values in scores.values()}
+    counts = " to ".join(str(count) for count in sorted({min(seeds), max(seeds)})) if seeds else "no"
     unit, note = (sentence(str(item.about[name])) for name in ("unit", "note"))
     rounds = trial_rounds(item)
     spent = f" Trials took {rounds:,} rounds so far." if rounds else ""
@@ -127,7 +127,7 @@ def _protocol(item: Reproduction, found: Mapping[str, Scores]) -> str:
 
 
 def _summary(
-    found: Mapping[str, Scores],
+    by_column: Mapping[str, Scores],
     compared: Mapping[str, Mapping[str, Compared]],
     costs: Mapping[str, Mapping[str, RowCost]],
     baseline: str,
@@ -140,7 +140,7 @@ def _summary(
     `left_out` has a line "ROW, COLUMN: why" for each cell that was not run. `lost` counts the seeds of each
     column and row with which training diverged.
     """
-    names = [name for name in found if compared[name]]
+    names = [name for name in by_column if compared[name]]
     if not names:
         return [f"No method has been compared with {baseline} yet."]
     lines = ["### In short"]
@@ -157,14 +157,14 @@ def _summary(
         lines += _listed(title, compared, names, verdict)
     for name in names:
         absent = {line.partition(f", {name}: ")[0] for line in left_out if f", {name}: " in line}
-        lines.append(_best(name, found[name], len(absent - found[name].keys()), lost[name]))
+        lines.append(_best(name, by_column[name], len(absent - by_column[name].keys()), lost[name]))
     lines += _costly(costs, names, baseline, docs)
     return ["\n".join([lines[0], "", *lines[1:]])]
 
 
 def _with(compared: Mapping[str, Mapping[str, Compared]], verdict: str) -> bool:
     """Return whether any row has this verdict."""
-    return any(one.verdict == verdict for column in compared.values() for one in column.values())
+    return any(row.verdict == verdict for column in compared.values() for row in column.values())
 
 
 def _listed(
@@ -172,8 +172,8 @@ def _listed(
 ) -> list[str]:
     where: dict[str, list[str]] = {}
     for name in names:
-        for row, one in compared[name].items():
-            if one.verdict == verdict:
+        for row, comparison in compared[name].items():
+            if comparison.verdict == verdict:
                 where.setdefault(row, []).append(name)
     if not where:
         return [f"- {title}: none."]
@@ -199,21 +199,21 @@ def where_it_holds(there: Sequence[str], run: Sequence[str], names: Sequence[str
     return f"{where} only" if len(names) > 1 else where
 
 
-def _best(name: str, found: Scores, missing: int, lost: Mapping[str, int]) -> str:
+def _best(name: str, by_row: Scores, missing: int, lost: Mapping[str, int]) -> str:
     """Return which row is the best of those with all seeds, and which are not separated from it."""
-    kept = {row: values for row, values in found.items() if not lost.get(row)} or found
+    kept = {row: values for row, values in by_row.items() if not lost.get(row)} or by_row
     most = max(len(values) for values in kept.values())
     whole = {row: values for row, values in kept.items() if len(values) == most}
     top = best_of(whole)
-    verdicts = {row: one.verdict for row, one in against(found, top, lost).items()}
+    verdicts = {row: comparison.verdict for row, comparison in against(by_row, top, lost).items()}
     level = [row for row, verdict in verdicts.items() if verdict in ("not separated", "equal")]
     unknown = [row for row, verdict in verdicts.items() if verdict in (DIVERGED, TOO_FEW)]
     behind = f" Not separated from it: {', '.join(level)}." if level else ""
     if set(verdicts.values()) == {"below"}:
         behind = " All others are separated from it."
     behind += f" Not compared with it, because seeds are missing: {', '.join(unknown)}." if unknown else ""
-    run = f" ({len(found)} of {len(found) + missing} rows are run)" if missing else ""
-    return f"- On {name}{run}, {top} has the highest mean, {_percent(found[top].values())} %.{behind}"
+    run = f" ({len(by_row)} of {len(by_row) + missing} rows are run)" if missing else ""
+    return f"- On {name}{run}, {top} has the highest mean, {_percent(by_row[top].values())} %.{behind}"
 
 
 def _costly(
@@ -222,9 +222,9 @@ def _costly(
     more: dict[str, float] = {}
     for name in names:
         base = costs[name].get(baseline)
-        for row, one in costs[name].items():
+        for row, price in costs[name].items():
             if base is not None and row != baseline:
-                more[row] = max(more.get(row, 0.0), (one.up + one.down) / (base.up + base.down))
+                more[row] = max(more.get(row, 0.0), (price.up + price.down) / (base.up + base.down))
     return [
         f"- Send at least {MORE} times {baseline}'s bytes: {_above(more, MORE)}.",
         f"- [The cost of methods]({docs}cost.md) says what a round takes.",
@@ -233,9 +233,9 @@ def _costly(
 
 def _above(ratios: Mapping[str, float], least: float) -> str:
     """Return the rows whose ratio is at least this, the largest first, or "none"."""
-    found = [row for row in ratios if ratios[row] >= least]
+    rows = [row for row in ratios if ratios[row] >= least]
     return (
-        ", ".join(f"{row} ({ratios[row]:.1f}×)" for row in sorted(found, key=lambda row: -ratios[row]))
+        ", ".join(f"{row} ({ratios[row]:.1f}×)" for row in sorted(rows, key=lambda row: -ratios[row]))
         or "none"
     )
 
@@ -243,7 +243,7 @@ def _above(ratios: Mapping[str, float], least: float) -> str:
 def _column(
     item: Reproduction,
     name: str,
-    found: Scores,
+    by_row: Scores,
     compared: Mapping[str, Compared],
     costs: Mapping[str, RowCost],
     lost: Mapping[str, int],
@@ -253,19 +253,19 @@ def _column(
     titles = ["Method", "Accuracy, %", "Seeds", f"Difference to {baseline}", "p (Holm)", "p (BH)", "Verdict"]
     titles += ["MB up", "MB down", "Setting", "Scored"]
     lines = []
-    ordered = sorted(found, key=lambda one: -mean(found[one]))
+    ordered = sorted(by_row, key=lambda row: -mean(by_row[row]))
     for row in ordered:
-        one, price = compared.get(row), costs[row]
+        comparison, price = compared.get(row), costs[row]
         setting = str(trials.get((row, name), {}).get("chosen") or "–")
         lines.append(
             [
                 row,
-                _percent(found[row].values()),
-                seeds_in_words(len(found[row]), lost.get(row, 0)),
-                "–" if one is None else _signed(one),
-                "–" if one is None else _p(one.p),
-                "–" if one is None else _p(one.p_found),
-                "baseline" if one is None else one.verdict,
+                _percent(by_row[row].values()),
+                seeds_in_words(len(by_row[row]), lost.get(row, 0)),
+                "–" if comparison is None else _signed(comparison),
+                "–" if comparison is None else _p(comparison.p),
+                "–" if comparison is None else _p(comparison.p_found),
+                "baseline" if comparison is None else comparison.verdict,
                 f"{price.up:.2f}",
                 f"{price.down:.2f}",
                 setting,
@@ -288,7 +288,7 @@ def _power(compared: Mapping[str, Compared]) -> str:
     points = seen(compared)
     if not points:
         return ""
-    most = max(one.difference.seeds for one in compared.values())
+    most = max(comparison.difference.seeds for comparison in compared.values())
     return (
         f"{most} seeds see a difference of {statistics.median(points):.1f} points: in the median over the "
         f"rows ({points[0]:.1f} to {points[-1]:.1f}), a paired t-test at {LEVEL} finds one of this size with "
@@ -299,12 +299,12 @@ def _power(compared: Mapping[str, Compared]) -> str:
 
 def _left_out(item: Reproduction) -> str:
     search = section(item.about, "search")
-    lines = [f"- {one['row']}: {one['why']}." for one in search.get("excluded", [])]
-    remarks = [f"- {one['row']}: {one['what']}." for one in search.get("remarks", [])]
+    lines = [f"- {entry['row']}: {entry['why']}." for entry in search.get("excluded", [])]
+    remarks = [f"- {entry['row']}: {entry['what']}." for entry in search.get("remarks", [])]
     diverged = Counter(
-        f"{one['row']} on {one['column']}, {trial['setting']}"
-        for one in search.get("rows", [])
-        for trial in one["trials"]
+        f"{entry['row']} on {entry['column']}, {trial['setting']}"
+        for entry in search.get("rows", [])
+        for trial in entry["trials"]
         if trial["state"] == "diverged"
     )
     lost = [f"- {what}{f', with {count} seeds' if count > 1 else ''}." for what, count in diverged.items()]
@@ -316,7 +316,7 @@ def _left_out(item: Reproduction) -> str:
         *("Final runs that diverged", "Not finished"),
     )
     parts = zip(titles, (lines, remarks, lost, ended, missing), strict=True)
-    return "\n\n".join(f"### {title}\n\n" + "\n".join(one) for title, one in parts if one)
+    return "\n\n".join(f"### {title}\n\n" + "\n".join(bullets) for title, bullets in parts if bullets)
 
 
 def _percent(values: Iterable[float]) -> str:
@@ -326,9 +326,9 @@ def _percent(values: Iterable[float]) -> str:
     return text if math.isnan(half) else f"{text} ± {half:.2f}"
 
 
-def _signed(one: Compared) -> str:
-    text = f"{one.difference.mean:+.2f}".replace("-", "−")
-    return text if math.isnan(one.p) else f"{text} ± {one.difference.half:.2f}"
+def _signed(comparison: Compared) -> str:
+    text = f"{comparison.difference.mean:+.2f}".replace("-", "−")
+    return text if math.isnan(comparison.p) else f"{text} ± {comparison.difference.half:.2f}"
 
 
 def _p(value: float) -> str:

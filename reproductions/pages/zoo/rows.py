@@ -70,13 +70,13 @@ def columns(item: Reproduction) -> list[str]:
 
 def scores(item: Reproduction, runs: Runs, column: str) -> dict[str, dict[int, float]]:
     """Return row → seed → the measure of the row's run, a fraction. Rows without runs are left out."""
-    found, seeds = {}, runs.runs["seed"]
+    by_row, seeds = {}, runs.runs["seed"]
     for cell in item.about["cells"]:
         if cell["column"] == column:
             values = measures(runs)[measure_of(item, cell)]
             kept = {int(seeds[name]): float(values[name]) for name in run_names(item, cell, runs)}
-            found[str(cell["row"])] = {seed: one for seed, one in kept.items() if not math.isnan(one)}
-    return {row: one for row, one in found.items() if one}
+            by_row[str(cell["row"])] = {seed: value for seed, value in kept.items() if not math.isnan(value)}
+    return {row: by_seed for row, by_seed in by_row.items() if by_seed}
 
 
 def run_names(item: Reproduction, cell: JsonObject, runs: Runs) -> list[str]:
@@ -90,25 +90,25 @@ def run_names(item: Reproduction, cell: JsonObject, runs: Runs) -> list[str]:
 
 
 def against(
-    found: Scores, reference: str, lost: Mapping[str, int] = MappingProxyType({})
+    by_row: Scores, reference: str, lost: Mapping[str, int] = MappingProxyType({})
 ) -> dict[str, Compared]:
     """Return every other row against one, by paired t-tests with two corrections; the best first.
 
     Args:
-        found: Row → seed → the measure.
+        by_row: Row → seed → the measure.
         reference: The row with which the others are compared.
         lost: Row → number of seeds with which training diverged. Such rows are not tested.
     """
-    if reference not in found:
+    if reference not in by_row:
         return {}
-    others = sorted((row for row in found if row != reference), key=lambda row: -mean(found[row]))
-    differences = {row: paired(found[row], found[reference]) for row in others}
+    others = sorted((row for row in by_row if row != reference), key=lambda row: -mean(by_row[row]))
+    differences = {row: paired(by_row[row], by_row[reference]) for row in others}
     tests = [
-        one.p_t if one.seeds >= LEAST_SEEDS and not lost.get(row) else math.nan
-        for row, one in differences.items()
+        gap.p_t if gap.seeds >= LEAST_SEEDS and not lost.get(row) else math.nan
+        for row, gap in differences.items()
     ]
     adjusted = zip(differences.items(), holm(tests), benjamini_hochberg(tests), strict=True)
-    return {row: Compared(row, one, p, found, lost.get(row, 0)) for (row, one), p, found in adjusted}
+    return {row: Compared(row, gap, p, p_found, lost.get(row, 0)) for (row, gap), p, p_found in adjusted}
 
 
 def seen(compared: Mapping[str, Compared]) -> list[float]:
@@ -116,12 +116,12 @@ def seen(compared: Mapping[str, Compared]) -> list[float]:
 
     The standard deviation of a row's paired differences is that of its interval, t·s/√n.
     """
-    found = []
-    for one in compared.values():
-        n, half = one.difference.seeds, one.difference.half
-        if n >= LEAST_SEEDS and half > 0 and not one.lost:
-            found.append(detectable(half * math.sqrt(n) / t_quantile(n - 1), n))
-    return sorted(found)
+    points = []
+    for comparison in compared.values():
+        n, half = comparison.difference.seeds, comparison.difference.half
+        if n >= LEAST_SEEDS and half > 0 and not comparison.lost:
+            points.append(detectable(half * math.sqrt(n) / t_quantile(n - 1), n))
+    return sorted(points)
 
 
 def diverged(item: Reproduction, column: str) -> dict[str, int]:
@@ -137,19 +137,19 @@ def mean(values: Mapping[int, float]) -> float:
 
 def cost(item: Reproduction, runs: Runs, column: str) -> dict[str, RowCost]:
     """Return row → cost of its runs in a column."""
-    found = {}
+    costs = {}
     for cell in item.about["cells"]:
         names = run_names(item, cell, runs) if cell["column"] == column else []
         if names:
             rows = measures(runs).loc[names, ["mb_up", "mb_down"]].median()
-            found[str(cell["row"])] = RowCost(*(float(one) for one in rows))
-    return found
+            costs[str(cell["row"])] = RowCost(*(float(megabytes) for megabytes in rows))
+    return costs
 
 
 def tried(item: Reproduction) -> dict[tuple[str, str], JsonObject]:
     """Return (row, column) → the record of its trials."""
     rows: Sequence[JsonObject] = section(item.about, "search").get("rows", [])
-    return {(str(one["row"]), str(one["column"])): one for one in rows}
+    return {(str(row["row"]), str(row["column"])): row for row in rows}
 
 
 def trial_rounds(item: Reproduction) -> int:
@@ -157,9 +157,9 @@ def trial_rounds(item: Reproduction) -> int:
     total = 0
     for row in section(item.about, "search").get("rows", []):
         before: dict[tuple[str, int], int] = {}
-        for one in row["trials"]:
-            if "rounds" in one and one["state"] in ("finished", "diverged"):
-                key = str(one["setting"]), int(one["seed"])
-                total += int(one["rounds"]) - before.get(key, 0)
-                before[key] = int(one["rounds"])
+        for trial in row["trials"]:
+            if "rounds" in trial and trial["state"] in ("finished", "diverged"):
+                key = str(trial["setting"]), int(trial["seed"])
+                total += int(trial["rounds"]) - before.get(key, 0)
+                before[key] = int(trial["rounds"])
     return total

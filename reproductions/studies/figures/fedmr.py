@@ -11,18 +11,18 @@ ANGLE = 45.0  # degrees, docs/papers/fedmr.md §E4
 
 def averaged_classifiers(study: Study) -> Painted:
     """Show Fig. 2: the rows of the three local classifiers and of their mean, as arrows."""
-    found = study.value("mean", "class 1", "angle")
+    angle = study.value("mean", "class 1", "angle")
     before = study.value("client 1", "class 1", "angle")
     check = StudyCheck(
         "In the mean, the second row is 45° from the direction (−√3/2, ½)",
-        f"{found:.3f}°",
-        abs(found - ANGLE) < 1e-9,
+        f"{angle:.3f}°",
+        abs(angle - ANGLE) < 1e-9,
         exact=True,
     )
     caption = (
         "Classifier rows of three clients that each miss one class (a dot: the zero row), and their mean. "
         "The dashed line is the "
-        f"direction (−√3/2, ½): {before:.0f}° from client 1's second class, {found:.0f}° from the mean's."
+        f"direction (−√3/2, ½): {before:.0f}° from client 1's second class, {angle:.0f}° from the mean's."
     )
     return Painted([DrawnFigure(_arrows(study), caption)], [check])
 

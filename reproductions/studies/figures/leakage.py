@@ -118,9 +118,9 @@ def _checks(study: Study, panel: str, attacks: Sequence[str]) -> list[StudyCheck
     def error(name: str) -> float:
         return float(study.value(panel, name, "mse"))
 
-    where, found = f" ({panel})", []
+    where, checks = f" ({panel})", []
     both = [error("DLG"), error("known_head")]
-    found.append(
+    checks.append(
         StudyCheck(
             f"Who has the head's weights recognises the image with and without the head's gradient{where}",
             f"DLG {_shown(both[0])}, known_head {_shown(both[1])}",
@@ -129,7 +129,7 @@ def _checks(study: Study, panel: str, attacks: Sequence[str]) -> list[StudyCheck
     )
     pairs = [name for name in attacks if name.startswith("MpFedcon")]
     least = min(error(name) for name in pairs)
-    found.append(
+    checks.append(
         StudyCheck(
             f"Under a head drawn at random no image is recovered, cl/at of {len(pairs)} pairs{where}",
             f"smallest median MSE {_shown(least)}",
@@ -140,8 +140,8 @@ def _checks(study: Study, panel: str, attacks: Sequence[str]) -> list[StudyCheck
         marks = {noise: _defends(error(f"{noise} ({meaning})")) for noise in NOISES}
         measured = ", ".join(f"{noise}: {_shown(error(f'{noise} ({meaning})'))}" for noise in NOISES)
         claim = f"Table 4's marks, sizes read as the {meaning}: 1e-4 does not defend, 1e-2 does{where}"
-        found.append(StudyCheck(claim, measured, marks == PRINTED))
-    return found
+        checks.append(StudyCheck(claim, measured, marks == PRINTED))
+    return checks
 
 
 def _curves(study: Study, panel: str, groups: Sequence[Sequence[str]], theme: Theme = LIGHT) -> Figure:
@@ -192,12 +192,12 @@ def _pictures(study: Study, panel: str, theme: Theme = LIGHT) -> Figure:
     step = IMAGE + 0.06
     with style(theme):
         figure = Figure(figsize=(LABEL + step * len(columns) + 0.1, step * len(rows) + 0.1))
-        for one in records(shown):
-            line, column = rows.index(one["row"]), columns.index(one["column"])
+        for image in records(shown):
+            line, column = rows.index(image["row"]), columns.index(image["column"])
             axes = place(figure, LABEL + step * column, step * (len(rows) - 1 - line) + 0.05, IMAGE, IMAGE)
             pixels = (
-                np.asarray(one["pixels"])
-                .reshape(one["channels"], one["height"], one["width"])
+                np.asarray(image["pixels"])
+                .reshape(image["channels"], image["height"], image["width"])
                 .transpose(1, 2, 0)
             )
             axes.imshow(pixels.squeeze(), vmin=0, vmax=1, cmap="gray", interpolation="nearest")

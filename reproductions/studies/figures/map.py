@@ -71,14 +71,14 @@ def angular_spread(study: Study, panel: str) -> float:
     This is a spread that does not depend on the scale of the features.
     """
     rows = study.points[(study.points["panel"] == panel) & (study.points["kind"] == "feature")]
-    found = []
-    for _, own in rows.groupby("label"):
-        z = own[["x", "y"]].to_numpy(float)
+    angles = []
+    for _, members in rows.groupby("label"):
+        z = members[["x", "y"]].to_numpy(float)
         middle = z.mean(0)
         lengths = np.linalg.norm(z, axis=1) * np.linalg.norm(middle)
         cosines = (z @ middle)[lengths > 0] / lengths[lengths > 0]
-        found.append(float(np.degrees(np.arccos(cosines.clip(-1, 1))).mean()))
-    return sum(found) / len(found)
+        angles.append(float(np.degrees(np.arccos(cosines.clip(-1, 1))).mean()))
+    return sum(angles) / len(angles)
 
 
 def proxy_statistics(study: Study) -> Painted:
@@ -111,10 +111,10 @@ def _proxy_checks(study: Study, panel: str) -> list[StudyCheck]:
     gradient = study.curve(panel, "missing", "accumulated gradient norm")
     others = study.curve(panel, "observed", "accumulated gradient norm")
     first, last = float(gradient.iloc[0]), float(gradient.iloc[-1])
-    within, between, own = (study.curve(panel, name, "distance").loc[1:] for name in ("M-M", "O-M", "O-O"))
-    below = bool((within < between).all() and (within < own).all())
-    ratio = float((within / own).max())
-    largest, scale, start = float(within.max()), float(own.iloc[-1]), study.value(panel, "M-M", "distance", 0)
+    within, between, seen = (study.curve(panel, name, "distance").loc[1:] for name in ("M-M", "O-M", "O-O"))
+    below = bool((within < between).all() and (within < seen).all())
+    ratio = float((within / seen).max())
+    most, scale, start = float(within.max()), float(seen.iloc[-1]), study.value(panel, "M-M", "distance", 0)
     return [
         StudyCheck(
             (
@@ -137,8 +137,8 @@ def _proxy_checks(study: Study, panel: str) -> list[StudyCheck]:
         StudyCheck("M-M is below O-O and O-M from epoch 1 on", f"largest M-M / O-O: {ratio:.3f}", below),
         StudyCheck(
             f"M-M is about 0 from epoch 1 on (below {SMALL:g} of the last O-O)",
-            f"at most {largest:.3f} of {scale:.3f}; {start:.3f} before training",
-            largest < SMALL * scale,
+            f"at most {most:.3f} of {scale:.3f}; {start:.3f} before training",
+            most < SMALL * scale,
         ),
     ]
 

@@ -48,17 +48,17 @@ def drops(study: Study, method: str) -> dict[str, tuple[pd.Series[float], pd.Ser
 
     drop_t = a_{t−1}^pers − a_t^down from round 2 on, and gain_t = a_t^pers − a_t^down.
     """
-    found = {}
+    by_client = {}
     for client in _clients(study, method):
         down = study.curve(method, client, "accuracy, downloaded")
         personal = study.curve(method, client, "accuracy, personalized")
-        found[client] = (personal.shift(1) - down).dropna(), personal - down
-    return found
+        by_client[client] = (personal.shift(1) - down).dropna(), personal - down
+    return by_client
 
 
 def _demo_checks(study: Study, methods: Sequence[str]) -> list[StudyCheck]:
     falls = {method: pd.concat([drop for drop, _ in drops(study, method).values()]) for method in methods}
-    average = {method: float(found.mean()) for method, found in falls.items()}
+    average = {method: float(fall.mean()) for method, fall in falls.items()}
     positive, of = int((falls["FedAvg"] > 0).sum()), len(falls["FedAvg"])
     norm: dict[str, float] = {}
     for method in methods:
@@ -86,8 +86,8 @@ def _demo_checks(study: Study, methods: Sequence[str]) -> list[StudyCheck]:
 def _drops(study: Study, methods: Sequence[str]) -> TextTable:
     out = []
     for method in methods:
-        found = drops(study, method).values()
-        drop, gain = (float(pd.concat(list(part)).mean()) for part in zip(*found, strict=True))
+        pairs = drops(study, method).values()
+        drop, gain = (float(pd.concat(list(part)).mean()) for part in zip(*pairs, strict=True))
         last = [study.value(method, client, "accuracy, aggregated") for client in _clients(study, method)]
         out.append([method, *(_points(value) for value in (drop, gain, sum(last) / len(last)))])
     return TextTable(
