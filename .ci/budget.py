@@ -18,6 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMITS = ROOT / ".ci" / "budget.toml"
+VAGUE = {"one", "found", "own", "made"}
 SILENT = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -62,6 +63,14 @@ def _names_all(node: ast.AST) -> bool:
     return any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets)
 
 
+def vague_names(source: str) -> int:
+    """Return how many variables and arguments have a name that does not say what they hold (VAGUE)."""
+    nodes = list(ast.walk(ast.parse(source)))
+    stored = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    arguments = [node.arg for node in nodes if isinstance(node, ast.arg)]
+    return sum(name in VAGUE for name in [*stored, *arguments])
+
+
 def tracked(folder: str) -> list[Path]:
     """Return the Python files of a folder that git tracks or would add."""
     words = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", folder]
@@ -72,11 +81,12 @@ def tracked(folder: str) -> list[Path]:
 
 def measured() -> dict[str, int]:
     """Return today's numbers, by the names that .ci/budget.toml has for their limits."""
-    numbers: dict[str, int] = {}
+    numbers: dict[str, int] = {"vague_names": 0}
     for folder in ("raffed", "analysis", "reproductions"):
         sources = [path.read_text(encoding="utf-8") for path in tracked(folder)]
         numbers[f"{folder}.code_lines"] = sum(len(code_lines(source)) for source in sources)
         numbers[f"{folder}.files"] = len(sources)
+        numbers["vague_names"] += sum(vague_names(source) for source in sources)
         if folder == "raffed":
             numbers["raffed.import_lines"] = sum(len(import_lines(source)) for source in sources)
     tests = tracked("tests")

@@ -28,18 +28,7 @@ import torch
 from torch import Tensor
 
 from raffed import Params
-from raffed.attacks.protocol import (
-    MARKS,
-    AttackOutcome,
-    Distance,
-    Effort,
-    Observed,
-    attacked,
-    chosen_images,
-    feature_distance,
-    gradient_distance,
-    summary,
-)
+from raffed.attacks import protocol
 from raffed.core import seeds
 from raffed.data.datasets import load_dataset
 from raffed.data.transforms import prepare_images, transform_for
@@ -97,23 +86,28 @@ def victim(shape: Sequence[int], classes: int, seed: int, layers: int) -> Net:
 
 
 def attack(
-    setting: Setting, x: Tensor, y: int, classes: int, number: int, seed: int, effort: Effort
-) -> AttackOutcome:
+    setting: Setting, x: Tensor, y: int, classes: int, number: int, seed: int, effort: protocol.Effort
+) -> protocol.AttackOutcome:
     """Let a client take its step on the image x [C, H, W] with label y, and attack what was sent."""
     net = build("lenet_dlg", x.shape, classes, seeds.seed(seed, "attack"), fc_layers=setting.at)
 
-    def seek(seen: Observed, dealt: Params, said: Mapping[str, int]) -> tuple[Distance, int | None]:
+    def seek(
+        seen: protocol.Observed, dealt: Params, said: Mapping[str, int]
+    ) -> tuple[protocol.Distance, int | None]:
         label = said["sign"] if setting.infer else said.get("message") if setting.centre else None
         if setting.centre:
             sent: Any = next(wire for wire in seen.upload.slots.values() if hasattr(wire, "total"))
-            return feature_distance(net.body, seen.upload.w, sent.total.sum(0) / sent.count.sum()), label
+            mean = sent.total.sum(0) / sent.count.sum()
+            return protocol.feature_distance(net.body, seen.upload.w, mean), label
         guess = {name: t.detach() for name, t in net.named_parameters()} if setting.head == "random" else {}
         known = dealt.tensors if setting.head == "dealt" else {}
         weights = Params({**guess, **known, **seen.broadcast.w.tensors})
-        return gradient_distance(net, weights, seen.gradient(), label), label
+        return protocol.gradient_distance(net, weights, seen.gradient(), label), label
 
     client = victim(x.shape, classes, seed, setting.cl)
-    return attacked(build_method(setting.method, setting.args), client, x, y, number, seed, effort, seek)
+    return protocol.attacked(
+        build_method(setting.method, setting.args), client, x, y, number, seed, effort, seek
+    )
 
 
 PAIRS = ((1, 1), (1, 2), (2, 1), (2, 2), (3, 3))  # cl/at; the paper does not list the pairs of its figure
@@ -148,17 +142,17 @@ class LeakagePlan:
 
     data: tuple[str, ...]
     images: int
-    effort: Effort
+    effort: protocol.Effort
     processes: int = 0  # 0 means one for every core
 
 
-LeakageTask = tuple[Setting, Tensor, int, int, int, int, Effort]  # the arguments of `attack`
+LeakageTask = tuple[Setting, Tensor, int, int, int, int, protocol.Effort]  # the arguments of `attack`
 
 PLANS = {
     # Starting more processes would take longer than the attacks
-    "smoke": LeakagePlan(("digits",), 1, Effort(iterations=3, restarts=1), processes=1),
-    "proxy": LeakagePlan(("cifar10",), 4, Effort(iterations=100, restarts=2)),
-    "full": LeakagePlan(("cifar10", "cifar100"), 20, Effort()),
+    "smoke": LeakagePlan(("digits",), 1, protocol.Effort(iterations=3, restarts=1), processes=1),
+    "proxy": LeakagePlan(("cifar10",), 4, protocol.Effort(iterations=100, restarts=2)),
+    "full": LeakagePlan(("cifar10", "cifar100"), 20, protocol.Effort()),
 }
 
 
@@ -188,7 +182,7 @@ def run(work: Work) -> None:
 
 def carried_out(
     tasks: Sequence[LeakageTask], processes: int, threads: int
-) -> Generator[AttackOutcome, None, None]:
+) -> Generator[protocol.AttackOutcome, None, None]:
     """Yield the outcomes of attacks, in order. The number of processes does not change any bit."""
     if processes == 1:
         yield from itertools.starmap(attack, tasks)
@@ -217,13 +211,13 @@ def _end_with_parent() -> None:
 def pictures(name: str, count: int, work: Work) -> tuple[Tensor, list[int], int]:
     """Return `count` training images [count, C, H, W] in [0, 1], their labels, and the number of classes."""
     data = load_dataset(name, work.root, False)
-    chosen = chosen_images(torch.from_numpy(data.y), count, work.seed)
+    chosen = protocol.chosen_images(torch.from_numpy(data.y), count, work.seed)
     x = prepare_images(data.x[chosen], transform_for(name, "plain"), data.max_value)
     return x, [int(label) for label in data.y[chosen]], data.num_classes
 
 
 def write(
-    record: Recorder, name: str, setting: Setting, outcomes: Sequence[AttackOutcome], iterations: int
+    record: Recorder, name: str, setting: Setting, outcomes: Sequence[protocol.AttackOutcome], iterations: int
 ) -> None:
     """Record the rows of one setting on one data set. An attack that has ended keeps its last value."""
     for iteration in range(1, iterations + 1):
@@ -231,7 +225,8 @@ def write(
         record.value(
             name, setting.name, iteration, "trace", statistics.median(math.inf if v != v else v for v in now)
         )
-    for metric, value in summary(outcomes, [mark for mark in MARKS if mark <= iterations]).items():
+    marks = [mark for mark in protocol.MARKS if mark <= iterations]
+    for metric, value in protocol.summary(outcomes, marks).items():
         record.value(name, setting.name, 0, metric, value)
     if setting in FIGURE_10:
         for i, ended in enumerate(outcomes[:SHOWN]):
