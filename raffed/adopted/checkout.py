@@ -205,20 +205,20 @@ class Checkout:
 
     def _reached(self) -> dict[str, Source]:
         """Return the files that the main file imports, directly or not, by their paths below its folder."""
-        found: dict[str, Source] = {}
+        reached: dict[str, Source] = {}
         waiting, seen = [self.main], {self.main}
         while waiting:
             source = self._parsed(waiting.pop(0))
             if source is None:
                 continue
-            found[source.path] = source
+            reached[source.path] = source
             for _, module, taken in source.imports():
                 for name in (module, *(f"{module}.{alias.name}" for alias in taken)):
                     file = self.file_of(name) if self.is_local(name) else None
                     if file is not None and file not in seen:
                         seen.add(file)
                         waiting.append(file)
-        return found
+        return reached
 
     @property
     def entry(self) -> Source:
@@ -230,7 +230,7 @@ class Checkout:
 
     def flags(self) -> list[AuthorFlag]:
         """Return the options of the author's parser, in their order."""
-        found = []
+        flags = []
         for node in self.entry.all(ast.Call):
             if last_name(node.func) != "add_argument":
                 continue
@@ -241,12 +241,12 @@ class Checkout:
             listed = choices.elts if isinstance(choices, ast.List | ast.Tuple) else []
             values = tuple(str(choice.value) for choice in listed if isinstance(choice, ast.Constant))
             default = text_of(given.get("default")) or "None"
-            found.append(AuthorFlag(names, kind, default, values, self.entry.at(node)))
-        return sorted(found, key=lambda flag: flag.place)
+            flags.append(AuthorFlag(names, kind, default, values, self.entry.at(node)))
+        return sorted(flags, key=lambda flag: flag.place)
 
     def methods(self) -> list[AuthorMethod]:
         """Return the methods that the main file knows, each with the file of its server."""
-        found: dict[str, AuthorMethod] = {}
+        methods: dict[str, AuthorMethod] = {}
         for node in sorted(self.entry.all(ast.If), key=position):
             compared = node.test
             if not (isinstance(compared, ast.Compare) and last_name(compared.left) == self.family.flag):
@@ -255,9 +255,9 @@ class Checkout:
             used = [name.id for line in node.body for name in ast.walk(line) if isinstance(name, ast.Name)]
             servers = [file for name in used if (file := self._server(name))]
             for name in names:
-                if isinstance(name, str) and name not in found:
-                    found[name] = AuthorMethod(name, next(iter(servers), None), self.entry.at(node))
-        return list(found.values())
+                if isinstance(name, str) and name not in methods:
+                    methods[name] = AuthorMethod(name, next(iter(servers), None), self.entry.at(node))
+        return list(methods.values())
 
     def _server(self, name: str) -> str | None:
         """Return the file in the package of servers that defines a class, as the main file names it."""
@@ -296,9 +296,9 @@ class Checkout:
 
     def files(self) -> list[Missing]:
         """Return the modules of the author's that are imported and not released."""
-        own = {name: place for name, place in self._imported() if self.is_local(name)}
-        lost = [name for name in own if not (self.file_of(name) or self._path_of(name).is_dir())]
-        return sorted(Missing(name, own[name]) for name in lost)
+        local = {name: place for name, place in self._imported() if self.is_local(name)}
+        lost = [name for name in local if not (self.file_of(name) or self._path_of(name).is_dir())]
+        return sorted(Missing(name, local[name]) for name in lost)
 
     def _imported(self) -> list[tuple[str, CodeLine]]:
         """Return each module that is imported, and where; the first place of a module comes last."""
@@ -308,7 +308,7 @@ class Checkout:
 
     def names(self) -> list[Missing]:
         """Return names that are used and defined nowhere, and methods called on self that no class has."""
-        found: dict[tuple[str, str], Missing] = {}
+        undefined: dict[tuple[str, str], Missing] = {}
         defined = {name for source in self.sources.values() for name in _attributes(source)}
         foreign = self._foreign()
         for source in self.sources.values():
@@ -318,12 +318,12 @@ class Checkout:
             for call in source.all(ast.Call):
                 classes = {outer.name for outer in source.around[call] if isinstance(outer, ast.ClassDef)}
                 called, method = text_of(call.func), last_name(call.func)
-                own = bool(classes) and not classes & foreign and called == f"self.{method}"
-                if own and method not in defined and method[:2] != "__":
+                on_self = bool(classes) and not classes & foreign and called == f"self.{method}"
+                if on_self and method not in defined and method[:2] != "__":
                     lost.append((called, call))
             for name, node in sorted(lost, key=lambda name_and_node: position(name_and_node[1])):
-                found.setdefault((name, source.path), Missing(name, source.at(node)))
-        return sorted(found.values(), key=lambda missing: missing.place)
+                undefined.setdefault((name, source.path), Missing(name, source.at(node)))
+        return sorted(undefined.values(), key=lambda missing: missing.place)
 
     def _known(self, source: Source, seen: set[str]) -> set[str] | None:
         """Return every name that a file binds, or None if it takes all names of an installed package."""
@@ -334,7 +334,7 @@ class Checkout:
         known |= {str(getattr(node, "name", "")) for kind in named for node in source.all(kind)}
         for alias in source.all(ast.alias):
             known.add((alias.asname or alias.name).split(".")[0])
-        stars = [module for _, module, taken in source.imports() if [one.name for one in taken] == ["*"]]
+        stars = [module for _, module, taken in source.imports() if [alias.name for alias in taken] == ["*"]]
         for module in stars:
             file = self.file_of(module) if self.is_local(module) else None
             star = self.sources.get(self._below_root(file)) if file else None
@@ -372,14 +372,14 @@ class Checkout:
 
     def versions(self) -> list[Missing]:
         """Return the lines of the release that say which versions it was written for."""
-        found = []
+        pins = []
         stated = r"[\s-]*((python|torch|pytorch|numpy|torchvision)\s*[=<>~!]=?[^\s]*)"
         for path in sorted(self.folder.rglob("*")):
             if re.fullmatch(r"(requirements.*\.txt|env.*\.ya?ml)", path.name) and path.is_file():
                 for number, line in enumerate(_text(self.folder, path).splitlines(), 1):
                     if match := re.match(stated, line):
-                        found.append(Missing(match[1], CodeLine(self.named(path), number)))
-        return found
+                        pins.append(Missing(match[1], CodeLine(self.named(path), number)))
+        return pins
 
 
 def _main_of(folder: Path) -> tuple[Family, Path]:

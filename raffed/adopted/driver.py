@@ -126,7 +126,7 @@ def digest(server: Any, root: pathlib.Path) -> str:
                     walk(name)
                     walk(value[name])
         elif isinstance(value, (set, frozenset)):
-            put(len(value), sorted(repr(one) for one in value if isinstance(one, (str, int, float))))
+            put(len(value), sorted(repr(member) for member in value if isinstance(member, (str, int, float))))
         elif isinstance(value, (list, tuple, np.ndarray)):
             put(len(value))
             for part in value:
@@ -190,13 +190,13 @@ def restore(server: Any, frame: Any, root: pathlib.Path, place: str) -> None:
 
 def loops_over_rounds(path: str, rounds: str) -> set[int]:
     """Return the lines of a file on which a loop asks `range` for the rounds, which have this name."""
-    found: set[int] = set()
+    lines: set[int] = set()
     for node in ast.walk(ast.parse(pathlib.Path(path).read_bytes())):
         if isinstance(node, ast.For):
             over = node.iter
             if any(getattr(part, "attr", "") == rounds for part in ast.walk(over)):
-                found.update(range(over.lineno, (over.end_lineno or 0) + 1))
-    return found
+                lines.update(range(over.lineno, (over.end_lineno or 0) + 1))
+    return lines
 
 
 class Engine:
@@ -268,10 +268,10 @@ class Engine:
             if answer is None:  # what it found lies in the server, and it was told the round and who trained
                 number, self.participants = args
                 parts = {"train": server.train_perf[number], "test": server.test_perf[number]}
-                found = {part: [float(value) for value in values] for part, values in parts.items()}
+                scores = {part: [float(value) for value in values] for part, values in parts.items()}
                 data = server.datasets
                 sizes = {"n_train": int(np.size(data.client_y)), "n_test": len(data.test_y)}
-                self.scores.append({"name": name, **found, **sizes})
+                self.scores.append({"name": name, **scores, **sizes})
             else:
                 columns = [[float(value) for value in column] for column in answer[:3]]
                 self.scores.append({"name": name, "ids": columns[0], "n": columns[1], "correct": columns[2]})

@@ -27,7 +27,7 @@ def traps_of(checkout: Checkout) -> dict[str, list[CodeLine]]:
         finds = FUNCTIONS.get(trap, partial(_nodes, about))
         nodes = ((source, node) for source in checkout.sources.values() for node in finds(checkout, source))
         places[trap] = sorted({source.at(node) for source, node in nodes})
-    return {trap: found for trap, found in places.items() if found}
+    return {trap: lines for trap, lines in places.items() if lines}
 
 
 def _nodes(about: Mapping[str, str], checkout: Checkout, source: Source) -> Iterator[ast.AST]:
@@ -81,8 +81,8 @@ def _called(checkout: Checkout) -> set[str]:
 def _lasting_optimiser(checkout: Checkout, source: Source) -> Iterator[ast.AST]:
     """Yield where a client makes its optimiser once, if the server keeps its clients."""
     if "self.clients.append" in _called(checkout):
-        made = {"kind": "Assign", "text": r"^self\.optimizer = ", "among": "clients", "inside": "__init__"}
-        yield from _nodes(made, checkout, source)
+        habit = {"kind": "Assign", "text": r"^self\.optimizer = ", "among": "clients", "inside": "__init__"}
+        yield from _nodes(habit, checkout, source)
 
 
 def _other_order(checkout: Checkout, source: Source) -> Iterator[ast.AST]:
@@ -98,8 +98,8 @@ def _collects(loop: ast.For) -> bool:
     """Return whether a loop appends attributes of each client to lists, but not its number of samples."""
     calls = [node for node in ast.walk(loop) if isinstance(node, ast.Call) and node.args]
     taken = [call.args[0] for call in calls if last_name(call.func) == "append"]
-    own = [node for node in taken if text_of(node).startswith(f"{text_of(loop.target)}.")]
-    return bool(own) and "train_samples" not in map(last_name, taken)
+    attributes = [node for node in taken if text_of(node).startswith(f"{text_of(loop.target)}.")]
+    return bool(attributes) and "train_samples" not in map(last_name, taken)
 
 
 def carried(checkout: Checkout, source: Source) -> Iterator[ast.Name]:

@@ -111,8 +111,8 @@ def feature_distance(body: nn.Module, weights: Params, z: Tensor) -> Distance:
     inner = {name.removeprefix("body."): t for name, t in weights.tensors.items() if name.startswith("body.")}
 
     def distance(x: Tensor, u: Tensor) -> Tensor:
-        found: Tensor = functional_call(body, inner, (x,))
-        return (found[0] - z).square().sum()
+        features: Tensor = functional_call(body, inner, (x,))
+        return (features[0] - z).square().sum()
 
     return distance
 
@@ -212,11 +212,11 @@ def by_inner_product(weight: Tensor) -> int:
 
 def inferred(g: Params) -> dict[str, int]:
     """Return rule → label for the rules that the gradient's names allow; empty if the head was withheld."""
-    found = {"bias": by_bias(g["head.bias"])} if "head.bias" in g.names else {}
+    labels = {"bias": by_bias(g["head.bias"])} if "head.bias" in g.names else {}
     if "head.weight" in g.names:
         weight = g["head.weight"]
-        found |= {"sign": by_sign(weight), "inner product": by_inner_product(weight)}
-    return found
+        labels |= {"sign": by_sign(weight), "inner product": by_inner_product(weight)}
+    return labels
 
 
 def told(slots: dict[str, Wire]) -> int | None:
@@ -270,8 +270,8 @@ def observed(method: Method, net: Network, x: Tensor, y: int, *, lr: float = LR,
         UsageError: The method's shared part takes more or less than one step, so that the difference of the
             weights would not be a gradient.
     """
-    shared = [one for one in method.passes if one.part in ("all", "body", "base")]
-    if method.solver is not None or [one.epochs or 1.0 for one in shared] != [1.0]:
+    shared = [pass_ for pass_ in method.passes if pass_.part in ("all", "body", "base")]
+    if method.solver is not None or [pass_.epochs or 1.0 for pass_ in shared] != [1.0]:
         raise UsageError(f"{method.name}: the attack needs exactly one step of SGD on one image")
     classes = net.initial.w["head.weight"].shape[0]
     label = torch.tensor([y])
@@ -373,9 +373,9 @@ def attacked(
     distance, label = seek(seen, client.initial.w, said)
     classes = client.initial.w["head.weight"].shape[0]
     start = dummies(x.shape, classes, effort.restarts, seed, number)
-    found = reconstruct(distance, start, effort, lambda z: mse(z, x))
-    said["attack"] = found.label if label is None else label
-    return AttackOutcome(found, x, y, said)
+    attempt = reconstruct(distance, start, effort, lambda z: mse(z, x))
+    said["attack"] = attempt.label if label is None else label
+    return AttackOutcome(attempt, x, y, said)
 
 
 def summary(outcomes: Sequence[AttackOutcome], marks: Sequence[int] = MARKS) -> dict[str, float]:
@@ -390,24 +390,24 @@ def summary(outcomes: Sequence[AttackOutcome], marks: Sequence[int] = MARKS) -> 
     label WHO   share of right labels
     defended    1 if the median final MSE exceeds 0.06, else 0
     """
-    ends = [_number(one.attempt.trace[-1]) for one in outcomes]
-    found = {
-        f"mse@{mark}": statistics.median(_number(one.attempt.at(mark)) for one in outcomes) for mark in marks
+    ends = [_number(outcome.attempt.trace[-1]) for outcome in outcomes]
+    numbers = {
+        f"mse@{mark}": statistics.median(_number(o.attempt.at(mark)) for o in outcomes) for mark in marks
     }
-    found["mse"] = statistics.median(ends)
-    found["psnr"] = statistics.median(
-        _number(psnr(one.attempt.image, one.image), -math.inf) for one in outcomes
+    numbers["mse"] = statistics.median(ends)
+    numbers["psnr"] = statistics.median(
+        _number(psnr(outcome.attempt.image, outcome.image), -math.inf) for outcome in outcomes
     )
     if min(outcomes[0].image.shape[1:]) >= 11:
-        found["ssim"] = statistics.median(
-            _number(ssim(one.attempt.image, one.image), 0.0) for one in outcomes
+        numbers["ssim"] = statistics.median(
+            _number(ssim(outcome.attempt.image, outcome.image), 0.0) for outcome in outcomes
         )
-    found["recognised"] = sum(end < RECOGNISABLE for end in ends) / len(ends)
-    found["diverged"] = sum(one.attempt.diverged for one in outcomes) / len(outcomes)
+    numbers["recognised"] = sum(end < RECOGNISABLE for end in ends) / len(ends)
+    numbers["diverged"] = sum(outcome.attempt.diverged for outcome in outcomes) / len(outcomes)
     for who in outcomes[0].said:
-        found[f"label {who}"] = sum(one.said[who] == one.label for one in outcomes) / len(outcomes)
-    found["defended"] = float(found["mse"] > DEFENDED)
-    return found
+        numbers[f"label {who}"] = sum(o.said[who] == o.label for o in outcomes) / len(outcomes)
+    numbers["defended"] = float(numbers["mse"] > DEFENDED)
+    return numbers
 
 
 def _number(value: float, otherwise: float = math.inf) -> float:
@@ -467,16 +467,16 @@ def leakage(
     effort = Effort(iterations=iterations, restarts=restarts)
     method = build_method(method_name(config.method), config.args)
     network, args, seed = model_name(config.model.name), requested(config).args, config.seed
-    client, own = (
+    client, attacker = (
         build(network, x.shape[1:], data.num_classes, seeds.seed(seed, purpose), **args)
         for purpose in ("weights", "attack")
     )
 
     def seek(seen: Observed, dealt: Params, said: Mapping[str, int]) -> tuple[Distance, None]:
-        return gradient_distance(own, seen.broadcast.w, seen.gradient()), None
+        return gradient_distance(attacker, seen.broadcast.w, seen.gradient()), None
 
-    found = [
+    outcomes = [
         attacked(method, client, image, int(data.y[place]), number, seed, effort, seek)
         for number, (image, place) in enumerate(zip(x, chosen, strict=True))
     ]
-    return summary(found, [mark for mark in MARKS if mark <= iterations])
+    return summary(outcomes, [mark for mark in MARKS if mark <= iterations])

@@ -80,7 +80,7 @@ def read_archive(path: Path) -> dict[str, bytes]:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
             _check_all(path, members)
-            return {one.filename: archive.read(one) for one in members}
+            return {member.filename: archive.read(member) for member in members}
     except UsageError:
         raise
     except FileNotFoundError as error:
@@ -95,35 +95,33 @@ def _check_all(path: Path, members: list[zipfile.ZipInfo]) -> None:
         raise _refused(path, f"it has {len(members)} members, and a bundle has at most {MOST_MEMBERS}")
     for why in _problems(members):
         raise _refused(path, why)
-    claimed = sum(one.file_size for one in members)
+    claimed = sum(member.file_size for member in members)
     if claimed > path.stat().st_size:
         raise _refused(path, f"its members claim {claimed:,} bytes, more than the file has")
     allow(claimed, str(path))
-    if BUNDLE_FILE not in {one.filename for one in members}:
+    if BUNDLE_FILE not in {member.filename for member in members}:
         raise _refused(path, f"it has no {BUNDLE_FILE}")
 
 
 def _problems(members: list[zipfile.ZipInfo]) -> Iterator[str]:
     """Yield what a bundle may not hold, one sentence for each member that is wrong."""
     seen: set[str] = set()
-    for one in members:
-        name = ascii(one.orig_filename)[:100]
-        kind = stat.S_IFMT(one.external_attr >> 16)
-        if not is_below(one.orig_filename):
+    for m in members:
+        name = ascii(m.orig_filename)[:100]
+        kind = stat.S_IFMT(m.external_attr >> 16)
+        if not is_below(m.orig_filename):
             yield f"the member {name} leads out of the folder, or has a name that systems read differently"
         elif kind not in (0, stat.S_IFREG):
             yield f"the member {name} is {KINDS.get(kind, 'a device')}"
-        elif not _KNOWN.fullmatch(one.filename):
+        elif not _KNOWN.fullmatch(m.filename):
             yield f"the member {name} is not a file that a bundle holds"
-        elif one.filename.casefold() in seen:
+        elif m.filename.casefold() in seen:
             yield f"the member {name} is there twice"
-        elif (
-            one.flag_bits & 1 or one.compress_type != zipfile.ZIP_STORED or one.file_size != one.compress_size
-        ):
+        elif m.flag_bits & 1 or m.compress_type != zipfile.ZIP_STORED or m.file_size != m.compress_size:
             yield f"the member {name} is compressed or encrypted"
-        elif one.filename.endswith(".json") and one.file_size > LARGEST:
-            yield f"the member {name} has {one.file_size:,} bytes, and may have at most {LARGEST:,}"
-        seen.add(one.filename.casefold())
+        elif m.filename.endswith(".json") and m.file_size > LARGEST:
+            yield f"the member {name} has {m.file_size:,} bytes, and may have at most {LARGEST:,}"
+        seen.add(m.filename.casefold())
 
 
 def _refused(path: Path, why: str) -> UsageError:
@@ -145,18 +143,18 @@ def shared_code(run: Path, records: list[CodeRecord]) -> tuple[list[CodeRecord],
     Raises:
         UsageError: A file has changed since the run or is gone.
     """
-    found: list[CodeRecord] = []
+    shared: list[CodeRecord] = []
     members: dict[str, bytes] = {}
-    for one in records:
-        if is_authors(one["reference"]):  # its licence may not permit it, so hashes alone are shared
-            found.append({**one, "root": ".", "file": _below(one).as_posix()})
+    for record in records:
+        if is_authors(record["reference"]):  # its licence may not permit it, so hashes alone are shared
+            shared.append({**record, "root": ".", "file": _below(record).as_posix()})
             continue
-        root = _recorded_root(run, one)
-        place = f"{CODE}/{_digest(one['files'])}"
-        for name in one["files"]:
+        root = _recorded_root(run, record)
+        place = f"{CODE}/{_digest(record['files'])}"
+        for name in record["files"]:
             members[f"{place}/{name}"] = within(root, name).read_bytes()
-        found.append({**one, "root": place, "file": f"{place}/{_below(one).as_posix()}"})
-    return found, members
+        shared.append({**record, "root": place, "file": f"{place}/{_below(record).as_posix()}"})
+    return shared, members
 
 
 def _digest(files: Mapping[str, str]) -> str:
@@ -198,18 +196,18 @@ def place_in(top: Path, record: CodeRecord) -> CodeLocation:
 
 def check_code_files(top: Path, records: list[CodeRecord]) -> None:
     """Raise a UsageError unless a bundle holds the code of a run, with the hashes that the run recorded."""
-    for one in records:
-        if is_authors(one["reference"]):  # nothing of it is in the bundle or installed from it
+    for record in records:
+        if is_authors(record["reference"]):  # nothing of it is in the bundle or installed from it
             continue
-        inside = one["root"].startswith(f"{CODE}/") and one["file"].startswith(f"{one['root']}/")
-        if not inside or one["file"].removeprefix(f"{one['root']}/") not in one["files"]:
+        inside = record["root"].startswith(f"{CODE}/") and record["file"].startswith(f"{record['root']}/")
+        if not inside or record["file"].removeprefix(f"{record['root']}/") not in record["files"]:
             raise UsageError(
-                f"{one['reference']}: the bundle does not say where its code is; fetch the bundle again"
+                f"{record['reference']}: the bundle does not say where its code is; fetch the bundle again"
             )
-        for name, digest in one["files"].items():
-            if _sha256(within(within(top, one["root"]), name)) != digest:
+        for name, digest in record["files"].items():
+            if _sha256(within(within(top, record["root"]), name)) != digest:
                 raise UsageError(
-                    f"{one['root']}/{name}: is not the code that the run was made with; fetch the bundle "
+                    f"{record['root']}/{name}: is not the code that the run was made with; fetch the bundle "
                     f"again"
                 )
 

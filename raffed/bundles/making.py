@@ -76,11 +76,11 @@ def contents_of(place: Path) -> Contents:
         return _item(folder)
     items = sorted(folder.glob(f"*/*/*/{ITEM_FILE}"))  # as `raffed reproduce --out` leaves them
     if len(items) > 1:
-        places = ", ".join(str(one.parent) for one in items)
+        places = ", ".join(str(path.parent) for path in items)
         raise UsageError(f"{folder} holds {len(items)} reproductions; bundle one at a time: {places}")
     if items:
         return _item(items[0].parent)
-    runs = [one.relative_to(folder).as_posix() for one in run_folders(folder)]
+    runs = [run.relative_to(folder).as_posix() for run in run_folders(folder)]
     if runs and runs != ["."]:
         return _below(folder, "comparison", runs, "", {})
     read_run(folder)
@@ -91,24 +91,24 @@ def _sweep(folder: Path) -> Contents:
     about = read_sweep(folder)
     names = []
     for method, record in about["methods"].items():
-        own = folder_name(method)
-        names += [f"{own}/{TRIALS}/{trial['name']}" for trial in record.get("trials") or []]
-        names += [f"{own}/{FINALS}/seed-{one['seed']}" for one in record.get("final") or []]
+        place = folder_name(method)
+        names += [f"{place}/{TRIALS}/{trial['name']}" for trial in record.get("trials") or []]
+        names += [f"{place}/{FINALS}/seed-{run['seed']}" for run in record.get("final") or []]
     return _below(folder, "sweep", names, SWEEP_FILE, read_object(folder, SWEEP_FILE))
 
 
 def _item(folder: Path) -> Contents:
     about = read_object(folder, ITEM_FILE)
-    named = sorted({str(within(folder.absolute(), one, HIGHEST)) for one in _runs_of(about) if one})
+    named = sorted({str(within(folder.absolute(), run, HIGHEST)) for run in _runs_of(about) if run})
     if not named:
         raise UsageError(f"{folder / ITEM_FILE}: no run of it is finished, so there is nothing to bundle")
     top = Path(os.path.commonpath([folder.absolute(), *named]))
     record = (folder.absolute() / ITEM_FILE).relative_to(top).as_posix()
-    names = [Path(one).relative_to(top).as_posix() for one in named]
-    found = _below(top, "item", names, record, about)
+    names = [Path(run).relative_to(top).as_posix() for run in named]
+    contents = _below(top, "item", names, record, about)
     if about.get("studies"):
-        return replace(found, notes=(*found.notes, "the study, which replay cannot execute"))
-    return found
+        return replace(contents, notes=(*contents.notes, "the study, which replay cannot execute"))
+    return contents
 
 
 def _runs_of(about: dict[str, Json]) -> Iterator[str]:
@@ -116,7 +116,7 @@ def _runs_of(about: dict[str, Json]) -> Iterator[str]:
     cells = about.get("cells")
     for cell in cells if isinstance(cells, list) else []:
         runs = table_of(cell).get("runs")
-        yield from (str(one) for one in (runs if isinstance(runs, list) else []))
+        yield from (str(run) for run in (runs if isinstance(runs, list) else []))
     rows = table_of(about.get("search")).get("rows")
     for row in rows if isinstance(rows, list) else []:
         trials = table_of(row).get("trials")
@@ -150,13 +150,13 @@ def environment_lock(recorded: Iterable[Mapping[str, str]]) -> str:
     Args:
         recorded: The versions that computed the runs, as their run.json says.
     """
-    here = {one.name: one.version for one in importlib.metadata.distributions()}
+    here = {package.name: package.version for package in importlib.metadata.distributions()}
     computed = sorted(
-        {", ".join(f"{name} {version}" for name, version in sorted(one.items())) for one in recorded}
+        {", ".join(f"{name} {version}" for name, version in sorted(record.items())) for record in recorded}
     )
     lines = [
         f"# Python {platform.python_version()}; what was installed when the bundle was written",
-        *(f"# computed with {one}" for one in computed),
+        *(f"# computed with {libraries}" for libraries in computed),
         *(f"{name}=={version}" for name, version in sorted(here.items())),
     ]
     return "\n".join(lines) + "\n"
@@ -282,8 +282,8 @@ def _described(
 ) -> dict[str, bytes]:
     """Return the files that describe the bundle: environment, README and list of contents."""
     version, title = versions()["raffed"], _title(contents, records)
-    found = {
-        archive.LOCK_FILE: environment_lock([one["versions"] for one in records]).encode(),
+    texts = {
+        archive.LOCK_FILE: environment_lock([record["versions"] for record in records]).encode(),
         archive.README_FILE: README.format(title=title, version=version, license=license).encode(),
     }
     listed = {
@@ -294,9 +294,9 @@ def _described(
         "record": contents.record,
         "runs": list(contents.runs),
         "left_out": list(contents.notes),
-        "files": {name: hashlib.sha256(data).hexdigest() for name, data in {**members, **found}.items()},
+        "files": {name: hashlib.sha256(data).hexdigest() for name, data in {**members, **texts}.items()},
     }
-    return {**found, archive.BUNDLE_FILE: json_text(listed).encode()}
+    return {**texts, archive.BUNDLE_FILE: json_text(listed).encode()}
 
 
 def _title(contents: Contents, records: Sequence[RunContents]) -> str:

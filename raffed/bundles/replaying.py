@@ -118,7 +118,7 @@ class OpenedBundle:
         Raises:
             UnknownNameError: The bundle has no such run.
         """
-        known = {one.name: one for one in self.runs}
+        known = {bundled.name: bundled for bundled in self.runs}
         for name in names:
             check_choice("run of the bundle", name, known)
         return tuple(known[name] for name in dict.fromkeys(names)) if names else self.runs
@@ -133,16 +133,16 @@ def opened(path: Path) -> Iterator[OpenedBundle]:
     """
     members = read_archive(path)
     contents = _contents(path, members)
-    with scratch_folder() as made:
-        write_members(made, members)
+    with scratch_folder() as top:
+        write_members(top, members)
         try:
-            runs = tuple(_run(made, name) for name in contents["runs"])
+            runs = tuple(_run(top, name) for name in contents["runs"])
             if contents["record"].endswith(SWEEP_FILE):
-                read_sweep(within(made / RESULTS, contents["record"]).parent)
+                read_sweep(within(top / RESULTS, contents["record"]).parent)
         except RaffedError as error:
-            text = str(error).replace(f"{made}/", "").replace(str(made), "")
+            text = str(error).replace(f"{top}/", "").replace(str(top), "")
             raise UsageError(f"{path}: {text}; nothing was unpacked") from error
-        yield OpenedBundle(made, contents, runs)
+        yield OpenedBundle(top, contents, runs)
 
 
 def _contents(path: Path, members: Mapping[str, bytes]) -> BundleContents:
@@ -155,10 +155,10 @@ def _contents(path: Path, members: Mapping[str, bytes]) -> BundleContents:
         raise UsageError(
             f"{path} is not a bundle that this raffed reads: {error}; nothing was unpacked"
         ) from error
-    found: BundleContents = read
-    if len(set(found["runs"])) < len(found["runs"]):
+    contents: BundleContents = read
+    if len(set(contents["runs"])) < len(contents["runs"]):
         raise UsageError(f"{path}: {BUNDLE_FILE} lists a run twice; nothing was unpacked")
-    listed = found["files"]
+    listed = contents["files"]
     for name, data in members.items():
         if name != BUNDLE_FILE and listed.get(name) != hashlib.sha256(data).hexdigest():
             raise UsageError(
@@ -167,7 +167,7 @@ def _contents(path: Path, members: Mapping[str, bytes]) -> BundleContents:
             )
     if missing := sorted(listed.keys() - members.keys()):
         raise UsageError(f"{path}: {missing[0]} is listed and not there; nothing was unpacked")
-    return found
+    return contents
 
 
 def _run(top: Path, name: str) -> OpenedRun:
@@ -205,7 +205,7 @@ def compared(recorded: OpenedRun, place: Path, config: RunConfig) -> ReplayedRun
     if config.data != recorded.config.data:
         # Columns with names, which may be other ones on this machine
         words = {name: rows[name].cast(pa.string()).unique().to_pylist() for name in NAMED}
-        again = with_values(again, {name: found[0] for name, found in words.items() if len(found) == 1})
+        again = with_values(again, {name: values[0] for name, values in words.items() if len(values) == 1})
     shown = without_client_losses(again) if "kept" in old["hashes"] else again
     difference = row_difference(rows, shown)
     # Of a whole run its own hash also covers the rows that records leave out
@@ -237,7 +237,7 @@ def _inputs(old: RunContents, new: RunContents) -> Iterator[VerificationCheck]:
 
 def _digest(records: Sequence[CodeRecord]) -> str:
     lines = sorted(
-        {f"{one['role']} {name} {digest}" for one in records for name, digest in one["files"].items()}
+        {f"{code['role']} {name} {digest}" for code in records for name, digest in code["files"].items()}
     )
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
@@ -296,17 +296,17 @@ class Replay:
     @property
     def ok(self) -> bool:
         """Whether everything that was compared has the recorded bits."""
-        return all(one.ok for one in self.runs)
+        return all(replayed.ok for replayed in self.runs)
 
     def as_dict(self) -> dict[str, object]:
         """Return the outcome as JSON holds it."""
         runs = [
             {
-                **asdict(one),
-                "ok": one.ok,
-                "checks": [{**asdict(check), "ok": check.ok} for check in one.checks],
+                **asdict(replayed),
+                "ok": replayed.ok,
+                "checks": [{**asdict(check), "ok": check.ok} for check in replayed.checks],
             }
-            for one in self.runs
+            for replayed in self.runs
         ]
         return {"folder": str(self.folder), "ok": self.ok, "seconds": self.seconds, "runs": runs}
 
@@ -325,19 +325,19 @@ def replay(
     if rounds < 0:
         raise UsageError(f"rounds = {rounds} is below 0; give a number of rounds, or 0 for all")
     _check_free(out)
-    with opened(archive) as found:
-        chosen = found.chosen(only)
-        _check_trust(found.top, chosen, trust_code)
+    with opened(archive) as bundle:
+        chosen = bundle.chosen(only)
+        _check_trust(bundle.top, chosen, trust_code)
         _check_bits(chosen)
-        _settle(found.top, out)
+        _settle(bundle.top, out)
     runs = []
-    for one in chosen:
-        here = replace(one, folder=out / RECORDED / one.name)
+    for bundled in chosen:
+        here = replace(bundled, folder=out / RECORDED / bundled.name)
         for record in here.about.get("code", []):
             if not is_authors(record["reference"]):
                 install(place_in(out, record), record["reference"])
         config = replace(_here(here, data_root), clock=clock_here(here.config.clock, out))
-        runs.append(_again(here, config, out / AGAIN / one.name, rounds, watch))
+        runs.append(_again(here, config, out / AGAIN / bundled.name, rounds, watch))
     outcome = Replay(out, tuple(runs), time.monotonic() - began)
     write_json(out / REPLAY_FILE, {**outcome.as_dict(), "folder": ".", "versions": versions()})
     return outcome
@@ -350,21 +350,22 @@ def _check_free(out: Path) -> None:
 
 def _check_trust(top: Path, runs: Sequence[OpenedRun], trust_code: bool) -> None:
     """Refuse to execute code that a bundle brings or names, unless the user has said that it may run."""
-    for one in runs:
-        if is_authors(one.config.method):
+    for bundled in runs:
+        if is_authors(bundled.config.method):
             try:
-                check_engine(Path(one.name), one.about, one.config.method, accept=False)
+                check_engine(Path(bundled.name), bundled.about, bundled.config.method, accept=False)
             except gate.UntrustedCodeError as error:
                 raise gate.UntrustedCodeError(
-                    f"{one.config.method}: a bundle names this author's engine, and this account has not "
+                    f"{bundled.config.method}: a bundle names this author's engine, and this account has not "
                     "executed it; read its code, and start a run of it by its name if it may run"
                 ) from error
-        records = {record["reference"]: record for record in one.about.get("code", [])}
-        for reference in one.code():
+        records = {record["reference"]: record for record in bundled.about.get("code", [])}
+        for reference in bundled.code():
             record = records.get(reference)
-            if record is None and reference in references_in(one.config).values():
+            if record is None and reference in references_in(bundled.config).values():
                 raise UsageError(
-                    f"{one.name}: {reference} is code, and the bundle holds no record of it; bundle it again"
+                    f"{bundled.name}: {reference} is code, and the bundle holds no record of it; "
+                    "bundle it again"
                 )
             place = place_in(top, record) if record else located(reference.rpartition(":")[0])
             files = record["files"] if record else hashes_at(place) if place else {}
@@ -376,7 +377,7 @@ def _check_bits(runs: Sequence[OpenedRun]) -> None:
 
     The command line then begins the replay of portable runs again in another environment.
     """
-    kinds = {one.config.numerics.bits for one in runs}
+    kinds = {bundled.config.numerics.bits for bundled in runs}
     if len(kinds) > 1:
         raise UsageError(
             "some runs of the bundle have portable bits and others do not, and one process computes only one "

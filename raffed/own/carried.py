@@ -86,7 +86,7 @@ def module_source(values: Sequence[Definition], names: Mapping[str, object]) -> 
 
 def _written() -> dict[str, str]:
     """Return the source that imports or defines each name at the top level of the newest cell with it."""
-    found: dict[str, str] = {}
+    sources: dict[str, str] = {}
     for file in [file for file in linecache.cache if "ipykernel" in file or file.startswith("<")]:
         text = "".join(linecache.getlines(file))
         try:
@@ -95,37 +95,37 @@ def _written() -> dict[str, str]:
             continue
         for node in tree.body:
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
-                found[node.name] = "\n".join(text.splitlines()[first - 1 : node.end_lineno])
+                first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+                sources[node.name] = "\n".join(text.splitlines()[first - 1 : node.end_lineno])
             elif isinstance(node, ast.Import | ast.ImportFrom):
                 home = f"from {node.module} " if isinstance(node, ast.ImportFrom) else ""
                 for alias in node.names:
                     bound = alias.asname or alias.name.partition(".")[0]
-                    found[bound] = f"{home}import {ast.unparse(alias)}"
+                    sources[bound] = f"{home}import {ast.unparse(alias)}"
             else:
-                for one in ast.walk(node):
-                    if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store):
-                        found.pop(one.id, None)
-    return found
+                for child in ast.walk(node):
+                    if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store):
+                        sources.pop(child.id, None)
+    return sources
 
 
 def _names_used(source: str) -> list[str]:
     """Return the names that a statement reads, in the order of their first use."""
     nodes = list(ast.walk(ast.parse(source)))
-    found = [node.id for node in nodes if isinstance(node, ast.Name)]
+    names = [node.id for node in nodes if isinstance(node, ast.Name)]
     texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     quoted = [text for text in texts if text.isidentifier()]  # annotations that are written as strings
-    return list(dict.fromkeys([*found, *quoted]))
+    return list(dict.fromkeys([*names, *quoted]))
 
 
 def _as_source(name: str, value: object) -> str | None:
     """Return the line that makes an imported object or a constant; None if it is neither."""
     if isinstance(value, types.ModuleType):
         return f"import {value.__name__} as {name}"
-    home, own = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    home, qualname = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     module = vars(sys.modules.get(str(home), builtins))
-    if home != "__main__" and own is not None and module.get(own) is value:
-        return f"from {home} import {own} as {name}"
+    if home != "__main__" and qualname is not None and module.get(qualname) is value:
+        return f"from {home} import {qualname} as {name}"
     text = repr(value)
     try:
         same = len(text) <= 10_000 and ast.literal_eval(text) == value
@@ -165,12 +165,12 @@ class CarriedCode:
         if is_file(place.home) or place.home == NOTEBOOK:
             install(self._at(self._root()))
             return
-        found = _importable_from(place.home)
-        if found is not None and _holds(found, self.contents):
+        importable = _importable_from(place.home)
+        if importable is not None and _holds(importable, self.contents):
             return
         root = str(self._root())
         install(self._at(Path(root)))
-        if found is not None:  # other code of this name would be found first
+        if importable is not None:  # other code of this name would be found first
             sys.path.insert(0, root)
 
     def _at(self, root: Path) -> CodeLocation:
@@ -201,8 +201,8 @@ class RunCode:
 
 def _arrived(parts: tuple[CarriedCode, ...], known: gate.Knowledge) -> RunCode:
     gate.inherit(known)
-    for one in parts:
-        one.settle()
+    for part in parts:
+        part.settle()
     return RunCode(parts)
 
 
@@ -219,17 +219,17 @@ def packed(references: Mapping[str, str]) -> RunCode:
     from_cells = _from_cells(cells) if cells else {}
     parts = []
     for role, text in references.items():
-        found = from_cells.get(role)
-        if found is None:
+        code = from_cells.get(role)
+        if code is None:
             sources = sources_of(text)
             root = Path(sources.place.root)
-            found = CarriedCode(role, sources, {name: (root / name).read_bytes() for name in sources.files})
-        _OWN.add(found.sources.place.home)
-        parts.append(found)
+            code = CarriedCode(role, sources, {name: (root / name).read_bytes() for name in sources.files})
+        _OWN.add(code.sources.place.home)
+        parts.append(code)
     roots: dict[str, dict[str, bytes]] = {}
-    for one in parts:
-        roots.setdefault(one.sources.place.root, {}).update(one.contents)
-    return RunCode(tuple(replace(one, contents=roots[one.sources.place.root]) for one in parts))
+    for part in parts:
+        roots.setdefault(part.sources.place.root, {}).update(part.contents)
+    return RunCode(tuple(replace(part, contents=roots[part.sources.place.root]) for part in parts))
 
 
 def defined_here(text: str) -> bool:
@@ -243,7 +243,7 @@ def _from_cells(references: Mapping[str, str]) -> dict[str, CarriedCode]:
     """Return the code of functions and classes of this notebook, as one file that defines them all."""
     main = vars(sys.modules["__main__"])
     values = [main[text.rpartition(":")[2].partition(".")[0]] for text in references.values()]
-    defined = [one for one in values if isinstance(one, types.FunctionType | type)]
+    defined = [value for value in values if isinstance(value, types.FunctionType | type)]
     text = module_source(list(dict.fromkeys(defined)), main)
     data = text.encode()
     files = {NOTEBOOK_FILE: hashlib.sha256(data).hexdigest()}
@@ -281,8 +281,8 @@ def _private_folder() -> Path:
     """Return a folder for temporary files that only this user can enter."""
     shared = Path(tempfile.gettempdir()) / f"raffed-code-{os.getuid()}"
     shared.mkdir(mode=0o700, exist_ok=True)
-    found = shared.lstat()
-    safe = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+    status = shared.lstat()
+    safe = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
     return shared if safe else Path(tempfile.mkdtemp(prefix="raffed-code-"))
 
 

@@ -37,7 +37,7 @@ from raffed.own.user_code import is_user_code
 
 GROUPS = ("methods", "models", "datasets", "splits", "selections", "losses", "metrics")
 # Not the current folder, which may have come from a stranger, nor what is added to the path later
-_INSTALLED = [one for one in sys.path if one and os.path.realpath(one) != os.path.realpath(os.getcwd())]
+_INSTALLED = [path for path in sys.path if path and os.path.realpath(path) != os.path.realpath(os.getcwd())]
 
 
 class EntryPoint(NamedTuple):
@@ -64,17 +64,17 @@ def entry_points(group: str) -> Mapping[str, EntryPoint]:
     Returns:
         Name → entry point, sorted by name.
     """
-    found: dict[str, EntryPoint] = {}
+    points: dict[str, EntryPoint] = {}
     for package in importlib.metadata.distributions(path=_INSTALLED):
-        for one in package.entry_points.select(group=group):
-            name, about = one.name.lower(), f"{package.name} {package.version}"
-            found.setdefault(name, EntryPoint(name, f"{one.module}:{one.attr}", about))
-    return dict(sorted(found.items()))
+        for entry in package.entry_points.select(group=group):
+            name, about = entry.name.lower(), f"{package.name} {package.version}"
+            points.setdefault(name, EntryPoint(name, f"{entry.module}:{entry.attr}", about))
+    return dict(sorted(points.items()))
 
 
 def entry_references() -> set[str]:
     """Return the references of all short names."""
-    return {one.reference for group in GROUPS for one in entry_points(f"raffed.{group}").values()}
+    return {entry.reference for group in GROUPS for entry in entry_points(f"raffed.{group}").values()}
 
 
 Read: TypeAlias = "str | int | float | bool | Sequence[Read] | Mapping[str, Read] | None"
@@ -204,13 +204,13 @@ def allow(reference: str) -> None:
 
 def trust(hashes: Iterable[str]) -> None:
     """Trust code with these hashes, now and later. A home that cannot be written is no error."""
-    new = [one for one in hashes if one not in _KNOWN.trusted]
+    new = [digest for digest in hashes if digest not in _KNOWN.trusted]
     _KNOWN.trusted.update(new)
     with contextlib.suppress(OSError):
         new = sorted(set(new) - _noted())
         _place().parent.mkdir(parents=True, exist_ok=True)
         with _place().open("a", encoding="utf-8") as stream:
-            stream.writelines(f"{one}\n" for one in new)
+            stream.writelines(f"{digest}\n" for digest in new)
 
 
 def signature(digest: str) -> str:
@@ -272,10 +272,10 @@ def check(reference: str) -> dict[str, str] | None:
     place = located(home := reference.rpartition(":")[0])
     if is_said(reference) or (installed(home) is None and reference in entry_references()):
         return None
-    own = place is not None and is_user_code(place.file)
-    if own and _stands_in(reference, _KNOWN.in_toml):
+    by_user = place is not None and is_user_code(place.file)
+    if by_user and _stands_in(reference, _KNOWN.in_toml):
         return None
-    files = hashes_at(place) if place is not None and own else {}  # of a library one file counts
+    files = hashes_at(place) if place is not None and by_user else {}  # of a library one file counts
     check_trusted(reference, place, files)
     return files
 
@@ -289,8 +289,8 @@ def check_trusted(
     """
     needed = set(hashes_of(reference, place, files))
     where = f"{place.file} would be executed; " if place is not None else ""
-    own = place is not None and is_user_code(place.file)
-    listed = ", ".join(f"{name} ({digest[:12]})" for name, digest in files.items()) if own else "its code"
+    by_user = place is not None and is_user_code(place.file)
+    listed = ", ".join(f"{name} ({digest[:12]})" for name, digest in files.items()) if by_user else "its code"
     if needed and needed <= _KNOWN.trusted | _noted():
         return
     if needed and (accepted or EVERYTHING in _KNOWN.trusted):
@@ -328,7 +328,7 @@ def _stands_in(reference: str, words: Iterable[str]) -> bool:
 
 
 def _was_read(reference: str) -> bool:
-    return any(reference in one for one in _KNOWN.read)
+    return any(reference in text for text in _KNOWN.read)
 
 
 def _noted() -> set[str]:
@@ -349,14 +349,14 @@ def _place() -> Path:
 
 def texts_of(value: Read) -> set[str]:
     """Return the texts with a colon in plain data, which may be nested."""
-    found: set[str] = set()
+    texts: set[str] = set()
     left: list[Read] = [value]
     while left:
-        one = left.pop()
-        if isinstance(one, str):
-            found.update([one] if ":" in one else [])
-        elif isinstance(one, Mapping):
-            left += [*one.keys(), *one.values()]
-        elif isinstance(one, Sequence):
-            left += one
-    return found
+        part = left.pop()
+        if isinstance(part, str):
+            texts.update([part] if ":" in part else [])
+        elif isinstance(part, Mapping):
+            left += [*part.keys(), *part.values()]
+        elif isinstance(part, Sequence):
+            left += part
+    return texts

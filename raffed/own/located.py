@@ -94,7 +94,7 @@ def module_at(root: Path, parts: list[str]) -> Path | None:
     """Return the file of a module below a folder, or None."""
     path = root.joinpath(*parts)
     candidates = (path.with_suffix(".py"), path / "__init__.py")
-    return next((one for one in candidates if one.is_file()), None)
+    return next((file for file in candidates if file.is_file()), None)
 
 
 def neighbour(folder: Path, name: str) -> Path | None:
@@ -112,11 +112,11 @@ def neighbour(folder: Path, name: str) -> Path | None:
 def _roots_of(top: str) -> list[Path]:
     """Return the folders from which Python would import a top package or module; the current one is last."""
     spec = _spec_of(top)
-    found: list[str] = []
+    paths: list[str] = []
     if spec is not None:
         inside = spec.submodule_search_locations
-        found = list(inside) if inside is not None else [spec.origin] if spec.origin else []
-    return [*(Path(one).absolute().parent for one in found), Path(os.getcwd())]
+        paths = list(inside) if inside is not None else [spec.origin] if spec.origin else []
+    return [*(Path(path).absolute().parent for path in paths), Path(os.getcwd())]
 
 
 def _spec_of(top: str) -> importlib.machinery.ModuleSpec | None:
@@ -180,21 +180,21 @@ def files_of(place: CodeLocation) -> list[Path]:
     root = Path(place.root)
     alone = is_file(place.home) or place.home == NOTEBOOK
     top = None if alone else place.home.split(".")[0]
-    found: dict[Path, None] = {}
+    files: dict[Path, None] = {}
     waiting = [Path(place.file)]
     if top is not None:
         # The `__init__.py` files that Python executes before it imports this file
-        waiting += [one / "__init__.py" for one in Path(place.file).parents if root in one.parents]
-    while waiting and len(found) < MOST_FILES:
+        waiting += [folder / "__init__.py" for folder in Path(place.file).parents if root in folder.parents]
+    while waiting and len(files) < MOST_FILES:
         path = waiting.pop()
-        if path in found or not path.is_file():
+        if path in files or not path.is_file():
             continue
-        found[path] = None
+        files[path] = None
         for name in _imported_names(path, root):
             first = name.split(".")[0]
             if neighbour(root, first) is not None if top is None else first == top:
                 waiting += _files_named(root, name)
-    return list(found)
+    return list(files)
 
 
 def changed(recorded: Sources, now: Sources) -> list[str]:
@@ -222,12 +222,12 @@ def _imported_names(path: Path, root: Path) -> Iterator[str]:
     package = path.relative_to(root).parts[:-1]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (one.name for one in node.names)
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             kept = package[: len(package) - node.level + 1] if node.level else ()
             base = ".".join([*kept, *([node.module] if node.module else [])])
             yield from ([base] if base else [])
-            yield from (f"{base}.{one.name}" if base else one.name for one in node.names if one.name != "*")
+            yield from (f"{base}.{a.name}" if base else a.name for a in node.names if a.name != "*")
 
 
 def _sha256(path: Path, text: str) -> str:

@@ -152,16 +152,16 @@ class OwnFunction:
             UsageError: There is none, or it may not be called. A name may come from a file that a stranger
                 wrote, so only a marked function or one that the user wrote is ever called.
         """
-        found = load(self.reference)
-        if not isinstance(found, types.FunctionType):
-            kind = "function" if inspect.isroutine(found) else type(found).__name__
+        function = load(self.reference)
+        if not isinstance(function, types.FunctionType):
+            kind = "function" if inspect.isroutine(function) else type(function).__name__
             raise UsageError(f"{self.kind} {self.name!r} is a {kind}; it must be a function of yours")
-        if mark_of(found, self.kind, None) is None and not may_be_called(found):
+        if mark_of(function, self.kind, None) is None and not may_be_called(function):
             raise UsageError(
                 f"{self.kind} {self.name!r} is a function of an installed package that is not marked with "
                 f"@raffed.{self.kind}; write a function of yours that calls it"
             )
-        return found
+        return function
 
     @property
     def where(self) -> str:
@@ -195,5 +195,5 @@ def marked(function: F, kind: str, mark: M) -> F:
 
 def mark_of(function: types.FunctionType, kind: str, usual: M) -> M:
     """Return what the decorator of a kind said about a function; `usual` without one."""
-    found: M = getattr(function, f"__raffed_{kind}__", usual)
-    return found
+    mark: M = getattr(function, f"__raffed_{kind}__", usual)
+    return mark

@@ -69,12 +69,12 @@ def load(text: str) -> object:
     if not is_reference(text):
         raise UsageError(f"{text!r} is not a reference; write package.module:name or ./file.py:name")
     home, _, name = text.rpartition(":")
-    found: object = module_of(text)
+    value: object = module_of(text)
     for part in name.split("."):
-        if not hasattr(found, part):
+        if not hasattr(value, part):
             raise UsageError(f"{text}: {_shown(home)} has no {name!r}; {_alternatives(text)}")
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value
 
 
 def module_of(text: str) -> ModuleType:
@@ -118,7 +118,7 @@ def admit(text: str) -> dict[str, str] | None:
         _MEMBERS.setdefault(place.root, {}).update(files)
         if not (is_file(home) or home == NOTEBOOK):
             _NAMED.add(home.partition(".")[0])
-        others = [one for one in sys.meta_path if not isinstance(one, _Members)]
+        others = [finder for finder in sys.meta_path if not isinstance(finder, _Members)]
         sys.meta_path[:] = [_FINDERS[0], *others, _FINDERS[1]]
     return files
 
@@ -280,7 +280,7 @@ def _module_from(home: str, path: Path, sha256: str) -> ModuleType:
 
     `sha256` is the hash that it must have, or "" for a file of the user's own, which imports its neighbours.
     """
-    name = "raffed_file_" + re.sub(r"\W", lambda one: f"_{ord(one.group()):x}_", home)
+    name = "raffed_file_" + re.sub(r"\W", lambda match: f"_{ord(match.group()):x}_", home)
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__file__", None) == str(path):
         return known
@@ -324,10 +324,10 @@ def _import_in(home: str, folder: Path, sha256: str) -> Callable[..., ModuleType
         if place.name == f"{name}.py":
             return _module_from(f"{beside}{place.name}", place, expected[place.name] if expected else "")
         module = builtins.__import__(name, globals, locals, fromlist, level)
-        found = Path(str(sys.modules[top].__file__))
-        if found != place:
+        actual = Path(str(sys.modules[top].__file__))
+        if actual != place:
             raise UsageError(
-                f"{home} imports {top}, and {place} lies beside it, but this process has imported {found} "
+                f"{home} imports {top}, and {place} lies beside it, but this process has imported {actual} "
                 "under that name; give one of the two packages another name"
             )
         return module

@@ -21,14 +21,14 @@ from raffed.errors import RaffedError
 
 def place_of(code: Any) -> str:
     """Return `file:line` at which a class or a function begins; its module and name if it has no file."""
-    found = inspect.unwrap(code)
-    if isinstance(found, types.FunctionType):
-        return f"{found.__code__.co_filename}:{found.__code__.co_firstlineno}"
+    unwrapped = inspect.unwrap(code)
+    if isinstance(unwrapped, types.FunctionType):
+        return f"{unwrapped.__code__.co_filename}:{unwrapped.__code__.co_firstlineno}"
     try:
-        kind = found if isinstance(found, type) else type(found)
+        kind = unwrapped if isinstance(unwrapped, type) else type(unwrapped)
         return f"{inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]}"
     except (OSError, TypeError):
-        return f"{found.__module__}.{getattr(found, '__qualname__', '')}".strip(".")
+        return f"{unwrapped.__module__}.{getattr(unwrapped, '__qualname__', '')}".strip(".")
 
 
 # Packages of raffed that lie beside it in a checkout
@@ -71,13 +71,13 @@ def where_raised(error: BaseException, home: str) -> str:
     """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
-    found, trace = home, error.__traceback__
+    place, trace = home, error.__traceback__
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
         if is_user_code(file):
-            found = f"{file}:{trace.tb_lineno}"
+            place = f"{file}:{trace.tb_lineno}"
         trace = trace.tb_next
-    return found
+    return place
 
 
 def is_user_code(file: str) -> bool:
@@ -87,9 +87,9 @@ def is_user_code(file: str) -> bool:
     path = Path(file).absolute()
     if "site-packages" in path.parts or "dist-packages" in path.parts:
         return False
-    own, python = Path(__file__).absolute().parents[1], Path(os.__file__).absolute().parent
-    beside = {own.parent / name for name in BESIDE}
-    return not {own, python, *beside} & set(path.parents)
+    package, python = Path(__file__).absolute().parents[1], Path(os.__file__).absolute().parent
+    beside = {package.parent / name for name in BESIDE}
+    return not {package, python, *beside} & set(path.parents)
 
 
 def may_be_called(function: types.FunctionType, *makes: str) -> bool:

@@ -36,12 +36,12 @@ def by_samples(rows: pa.Table) -> pd.DataFrame:
     """
     kept = ~np.asarray(rows["client"].is_null()) & is_word(rows["split"], PERSONAL_ACCURACY.split)
     kept &= is_word(rows["metric"], PERSONAL_ACCURACY.name) | is_word(rows["metric"], PERSONAL_BETWEEN.name)
-    found = rows.select(["model", "metric", "round", "value", "n"]).filter(pa.array(kept)).to_pandas()
-    found = found[found["n"] > 0].astype({"model": str, "metric": str})
-    found["value"] = (found["value"] * found["n"]).round()  # the whole number of correct answers
-    sums = found.groupby(["model", "metric", "round"])[["value", "n"]].sum()
-    made: pd.DataFrame = (sums["value"] / sums["n"]).rename("value").reset_index()
-    return made.astype({"value": float})[list(BY_SAMPLES)]
+    scored = rows.select(["model", "metric", "round", "value", "n"]).filter(pa.array(kept)).to_pandas()
+    scored = scored[scored["n"] > 0].astype({"model": str, "metric": str})
+    scored["value"] = (scored["value"] * scored["n"]).round()  # the whole number of correct answers
+    sums = scored.groupby(["model", "metric", "round"])[["value", "n"]].sum()
+    values: pd.DataFrame = (sums["value"] / sums["n"]).rename("value").reset_index()
+    return values.astype({"value": float})[list(BY_SAMPLES)]
 
 
 def common_values(rows: pa.Table, metric: Metric) -> list[tuple[int, float]]:
@@ -49,8 +49,8 @@ def common_values(rows: pa.Table, metric: Metric) -> list[tuple[int, float]]:
     kept = np.asarray(rows["client"].is_null()) & np.asarray(rows["class"].is_null())
     for column, word in zip(("model", "split", "metric"), metric.place, strict=True):
         kept &= is_word(rows[column], word)
-    found = rows.select(["round", "value"]).filter(pa.array(kept)).sort_by("round")
-    return list(zip(found["round"].to_pylist(), found["value"].to_pylist(), strict=True))
+    common = rows.select(["round", "value"]).filter(pa.array(kept)).sort_by("round")
+    return list(zip(common["round"].to_pylist(), common["value"].to_pylist(), strict=True))
 
 
 def is_word(column: pa.ChunkedArray, word: str) -> RowMask:

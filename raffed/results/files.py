@@ -173,9 +173,9 @@ def _one_line(errors: Sequence[ErrorDetails], value: Mapping[str, Json], known: 
         near = difflib.get_close_matches(place, known, n=1, cutoff=0.5) if len(first["loc"]) == 1 else []
         return f"{place} is not a field that raffed writes{f' (did you mean {near[0]!r}?)' if near else ''}"
     needs = [
-        re.sub("^Value error, |^(Input|List) should(?= )", lambda m: "must" if m[1] else "", one["msg"])
-        for one in errors  # one for each type of a union
-        if _place(one, value) == place
+        re.sub("^Value error, |^(Input|List) should(?= )", lambda m: "must" if m[1] else "", error["msg"])
+        for error in errors  # one for each type of a union
+        if _place(error, value) == place
     ]
     return (
         f"{place or 'the file'} is {ascii(first['input'])[:SHOWN]}, but {' or '.join(dict.fromkeys(needs))}"

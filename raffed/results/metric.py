@@ -185,14 +185,14 @@ class MetricTable:
     def _found(
         known: Mapping[tuple[str, str, str], Metric], model: str, split: str, name: str
     ) -> Metric | None:
-        found = known.get((model, split, name))
-        if found is not None:
-            return None if found.numbered else found
+        exact = known.get((model, split, name))
+        if exact is not None:
+            return None if exact.numbered else exact
         family = known.get((model, split, name.rstrip("0123456789")))
         if family is not None and family.numbered:
             return family
-        wholes = (one for one in known.values() if one.named and one.place[:2] == (model, split))
-        return next((one for one in wholes if name.startswith(f"{one.name}_")), None)
+        wholes = (whole for whole in known.values() if whole.named and whole.place[:2] == (model, split))
+        return next((whole for whole in wholes if name.startswith(f"{whole.name}_")), None)
 
     def at(self, model: str, split: str, name: str) -> Metric:
         """Return the metric of rows with these words.
@@ -200,12 +200,12 @@ class MetricTable:
         Raises:
             UsageError: There is none. The message lists the nearest names.
         """
-        found = self.find(model, split, name)
-        if found is not None:
-            return found
-        names = [one.name for one in self if (one.model, one.split) == (model, split)]
+        metric = self.find(model, split, name)
+        if metric is not None:
+            return metric
+        names = [other.name for other in self if (other.model, other.split) == (model, split)]
         raise UnknownNameError(f"metric of {model} models on {split}", name, names)
 
     def named(self, name: str) -> list[Metric]:
         """Return the metrics of a name, for all models and splits."""
-        return [one for one in self if one.name == name]
+        return [metric for metric in self if metric.name == name]

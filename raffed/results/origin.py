@@ -117,18 +117,18 @@ def files_by_role(records: Sequence[Mapping[str, Any]]) -> dict[str, Files]:
     Of two different files of one name, the second one's name begins with its role.
     """
     known: Files = {}
-    found: dict[str, Files] = {}
+    by_role: dict[str, Files] = {}
     for record in records:
         role = record["role"]
         for name, digest in record["files"].items():
             unique = f"{role}: {name}" if known.get(name, digest) != digest else name
-            known[unique] = found.setdefault(role, {})[unique] = digest
-    return found
+            known[unique] = by_role.setdefault(role, {})[unique] = digest
+    return by_role
 
 
 def all_files(records: Sequence[Mapping[str, Any]]) -> Files:
     """Return file → SHA-256 of all roles together."""
-    return {name: digest for one in files_by_role(records).values() for name, digest in one.items()}
+    return {name: digest for files in files_by_role(records).values() for name, digest in files.items()}
 
 
 def changed_files(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, list[str]]:
@@ -142,8 +142,8 @@ def changed_files(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, l
 
 def code_before(files: Mapping[str, str], accepted: Mapping[str, Sequence[str]]) -> Files:
     """Return the files as they were before a change: `accepted` maps file → [old hash, new hash]."""
-    found = {**files, **{name: old for name, (old, _) in accepted.items()}}
-    return {name: digest for name, digest in found.items() if digest != NO_FILE}
+    earlier = {**files, **{name: old for name, (old, _) in accepted.items()}}
+    return {name: digest for name, digest in earlier.items() if digest != NO_FILE}
 
 
 def code_stages(about: Mapping[str, Any]) -> list[tuple[int, Files]]:
@@ -163,11 +163,11 @@ def code_stages(about: Mapping[str, Any]) -> list[tuple[int, Files]]:
         files = code_before(files, segment.get("accepted", {}))
     if not stages:  # no round is done
         return [(1, newest)]
-    found: list[tuple[int, Files]] = []
+    changes: list[tuple[int, Files]] = []
     for first, files in reversed(stages):
-        if not found or found[-1][1] != files:
-            found.append((first, files))
-    return found
+        if not changes or changes[-1][1] != files:
+            changes.append((first, files))
+    return changes
 
 
 # The segments of a run in run.json: one for each time that the run was begun or resumed. A segment says what
@@ -187,7 +187,7 @@ def up_to(segments: Sequence[Segment], done: int) -> list[Segment]:
     """
     *earlier, last = segments
     whole = [*earlier, _ending(last, max(last["to"], done))]
-    return [_ending(one, min(one["to"], done)) for one in whole if one["from"] <= min(one["to"], done)]
+    return [_ending(part, min(part["to"], done)) for part in whole if part["from"] <= min(part["to"], done)]
 
 
 def _ending(segment: Segment, to: int) -> Segment:
@@ -216,12 +216,12 @@ def said_in(about: RunContents) -> list[tuple[str, str]]:
     """Return the warnings about a run's folder from each time that the run was resumed: when, and
     the line.
     """
-    return [(one["started"], text) for one in about["segments"] for text in one["said"]]
+    return [(segment["started"], text) for segment in about["segments"] for text in segment["said"]]
 
 
 def warn_anew(about: RunContents, told: list[tuple[str, str]]) -> None:
     """Log the warnings about the folder that are not in `told` yet, and add them there."""
-    for one in said_in(about):
-        if one not in told:
-            log.warning("%s", one[1])
-            told.append(one)
+    for warning in said_in(about):
+        if warning not in told:
+            log.warning("%s", warning[1])
+            told.append(warning)

@@ -67,13 +67,13 @@ def opened(url: str) -> tuple[FileSystem, str]:
 
     try:
         with _without_checksums():
-            found, root = fs.FileSystem.from_uri(url)
+            system, root = fs.FileSystem.from_uri(url)
     except (OSError, ValueError, pa.ArrowException) as error:
         known = "s3://, gs://, abfs://, hdfs:// or file:///"
         raise UsageError(
             f"{url}: results cannot be stored there ({one_line(error)}); give {known}"
         ) from error
-    return found, root.rstrip("/")
+    return system, root.rstrip("/")
 
 
 @contextlib.contextmanager
@@ -186,9 +186,9 @@ class Remote:
         from pyarrow.fs import FileSelector, FileType
 
         with _told(f"{self.url}: cannot be listed"):
-            found = self._files.get_file_info(FileSelector(self._root, recursive=True, allow_not_found=True))
+            infos = self._files.get_file_info(FileSelector(self._root, recursive=True, allow_not_found=True))
         start = len(self._root.rstrip("/")) + 1
-        return sorted(info.path[start:] for info in found if info.type == FileType.File)
+        return sorted(info.path[start:] for info in infos if info.type == FileType.File)
 
     def _fetch_one(self, name: str, target: Path) -> None:
         with self._files.open_input_stream(f"{self._root}/{name}") as source, target.open("wb") as sink:
@@ -233,8 +233,8 @@ def _whole(names: list[str]) -> list[str]:
     there = set(names)
     kept = []
     for name in names:
-        head, found, tail = name.rpartition(f"{CHECKPOINTS}/")
-        if found and f"{head}{found}{tail.partition('/')[0]}/{STATE_FILE}" not in there:
+        head, folder, tail = name.rpartition(f"{CHECKPOINTS}/")
+        if folder and f"{head}{folder}{tail.partition('/')[0]}/{STATE_FILE}" not in there:
             continue
         if not name.endswith(LEFT):
             kept.append(name)
@@ -247,15 +247,15 @@ def local_stamps(folder: Path) -> dict[str, Stamp]:
     Hidden files are incomplete and are left out. So are the live client states in `vaults`, which are in a
     checkpoint.
     """
-    found: dict[str, Stamp] = {}
+    stamps: dict[str, Stamp] = {}
     for path, folders, files in os.walk(folder):
         live = {CLIENT_STATES} if RUN_FILE in files else set()
         folders[:] = [name for name in folders if not name.startswith(".") and name not in live]
         for file in files:
             if not file.startswith(".") and not file.endswith(LEFT):
                 with contextlib.suppress(FileNotFoundError):
-                    found[(Path(path) / file).relative_to(folder).as_posix()] = _stamp(Path(path) / file)
-    return found
+                    stamps[(Path(path) / file).relative_to(folder).as_posix()] = _stamp(Path(path) / file)
+    return stamps
 
 
 def _stamp(path: Path) -> Stamp:
@@ -272,7 +272,7 @@ def _step(name: str) -> int:
 def _complete(name: str, missing: Iterable[str]) -> bool:
     """Return whether all files that a state.json lists were sent."""
     folder = name.removesuffix(STATE_FILE)
-    return not name.endswith(STATE_FILE) or not any(one.startswith(folder) for one in missing)
+    return not name.endswith(STATE_FILE) or not any(other.startswith(folder) for other in missing)
 
 
 def each_at_once(work: Callable[..., T], *arguments: Iterable[V]) -> list[T]:

@@ -59,14 +59,14 @@ def run_lines(folder: Path) -> Iterator[RunLine]:
 
 def run_folders(folder: Path) -> list[Path]:
     """Return the folders with a run.json. The inside of a run is left out, and links are not followed."""
-    found = []
+    folders = []
     for where, below, files in os.walk(folder):
         if RUN_FILE in files:
             below.clear()
-            found.append(Path(where))
+            folders.append(Path(where))
         elif len(Path(where).relative_to(folder).parts) >= DEEPEST:
             below.clear()
-    return sorted(found)
+    return sorted(folders)
 
 
 def _line(path: Path, top: Path) -> RunLine:
@@ -76,7 +76,7 @@ def _line(path: Path, top: Path) -> RunLine:
     except RaffedError as error:
         return RunLine(shown, note=_reason(error, path))
     config = about["config"]
-    made = RunLine(
+    line = RunLine(
         shown,
         str(config.get("method", "")),
         str(config.get("data", {}).get("dataset", "")),
@@ -89,8 +89,8 @@ def _line(path: Path, top: Path) -> RunLine:
     try:
         values = common_values(read_metrics(path), TEST_ACCURACY)
     except RaffedError as error:
-        return replace(made, note=_reason(error, path))
-    return replace(made, accuracy=values[-1][1] if values else None)
+        return replace(line, note=_reason(error, path))
+    return replace(line, accuracy=values[-1][1] if values else None)
 
 
 def _reason(error: RaffedError, path: Path) -> str:

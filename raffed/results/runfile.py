@@ -319,24 +319,24 @@ class RunContents(TypedDict, total=False):
     ]
 
 
-def problem(found: Mapping[str, Json]) -> str:
-    """Return why `found` is not what a run writes into run.json, and what to do; empty if it is."""
-    schema = found.get("schema", RUN_SCHEMA)
+def problem(contents: Mapping[str, Json]) -> str:
+    """Return why `contents` is not what a run writes into run.json, and what to do; empty if it is."""
+    schema = contents.get("schema", RUN_SCHEMA)
     if isinstance(schema, int) and schema != RUN_SCHEMA:
         return (
             f"schema {schema}, and this version of raffed reads {RUN_SCHEMA}; use the version that wrote it"
         )
     try:
-        check_json(RunContents, found)
+        check_json(RunContents, contents)
     except ValueError as error:
         return f"{error}; {_ADVICE}"
-    why = _missing(found) or _contradiction(cast("RunContents", found))
+    why = _missing(contents) or _contradiction(cast("RunContents", contents))
     return f"{why}; {_ADVICE}" if why else ""
 
 
-def _missing(found: Mapping[str, Json]) -> str:
+def _missing(contents: Mapping[str, Json]) -> str:
     """Return which fields are missing that every run.json has; empty if none is."""
-    lacking = [name for name in REQUIRED if name not in found]
+    lacking = [name for name in REQUIRED if name not in contents]
     return f"has no {', '.join(lacking)}" if lacking else ""
 
 
@@ -348,8 +348,8 @@ def _contradiction(run: RunContents) -> str:
             return f"state is finished, but there is no {'round_hashes' if 'hashes' in run else 'hashes'}"
         if len(rounds) != done:
             return f"rounds_done is {done}, but there are {len(rounds)} round_hashes"
-    begins = [1, *(one["to"] + 1 for one in segments)]
-    if segments and [*(one["from"] for one in segments), done + 1] != begins:
+    begins = [1, *(segment["to"] + 1 for segment in segments)]
+    if segments and [*(segment["from"] for segment in segments), done + 1] != begins:
         return f"its segments are not those of {done} rounds done"
     return ""
 
@@ -378,12 +378,12 @@ def read_run(run_dir: Path) -> RunContents:
         RunFolderError: The file does not exist, does not hold a JSON object, or is not a run.json that a run
             writes (results/runfile.py). The message is one line that begins with the file's name.
     """
-    found = read_object(run_dir, RUN_FILE)
-    if why := problem(found):
+    contents = read_object(run_dir, RUN_FILE)
+    if why := problem(contents):
         raise RunFolderError(f"{run_dir / RUN_FILE}: {why}")
-    if is_broken(found):
+    if is_broken(contents):
         raise RunFolderError(f"{run_dir / RUN_FILE}: {BROKEN}; put back a copy of it")
-    return cast("RunContents", found)
+    return cast("RunContents", contents)
 
 
 def has_diverged(state: str, error: str | None) -> bool:
@@ -417,10 +417,10 @@ def read_object(folder: Path, name: str) -> dict[str, Json]:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the libraries that decide bits."""
-    found = {"python": platform.python_version()}
+    by_name = {"python": platform.python_version()}
     for name in ("raffed", "torch", "ray", "numpy", "pyarrow"):
-        found[name] = _version(name)
-    return found
+        by_name[name] = _version(name)
+    return by_name
 
 
 @cache

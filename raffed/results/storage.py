@@ -53,10 +53,10 @@ def named(path: Path | str) -> str:
     return text
 
 
-def _put(url: str, found: re.Match[str]) -> str:
+def _put(url: str, mention: re.Match[str]) -> str:
     """Return the URL for a mention of a copy, with the path below the copy."""
     place, mark, options = url.partition("?")
-    command, below = found.groups()
+    command, below = mention.groups()
     whole = f"{place.rstrip('/')}{below}{mark}{options}"
     return f"{command}{shlex.quote(whole)}" if command else whole
 
@@ -111,8 +111,8 @@ def local_folder(out: Path | str | None) -> Iterator[Path]:
         with mirrored(out) as folder:
             yield folder
         return
-    with scratch_folder() as made:
-        yield made / "run"
+    with scratch_folder() as scratch:
+        yield scratch / "run"
 
 
 @contextlib.contextmanager
@@ -190,7 +190,7 @@ def _retold() -> Iterator[None]:
     try:
         yield
     except RaffedError as error:
-        error.args = tuple(named(one) if isinstance(one, str) else one for one in error.args)
+        error.args = tuple(named(part) if isinstance(part, str) else part for part in error.args)
         raise
 
 
@@ -221,20 +221,20 @@ def unpacked(paths: Iterable[Path]) -> Iterator[list[Path]]:
     Raises:
         DamagedRecordsError: Packed records cannot be read.
     """
-    found: list[Path] = []
+    folders: list[Path] = []
     with scratch_folder() as scratch:
         try:
             for number, path in enumerate(paths):
                 packed = packed_below(path)
-                found += [] if path in packed else [path]
+                folders += [] if path in packed else [path]
                 for folder in packed:
                     local = scratch / str(number) / folder.relative_to(path) / folder.name
                     _unpack(folder, local)
                     _copies[local] = str(folder)
-                    found.append(local)
-            yield found
+                    folders.append(local)
+            yield folders
         finally:
-            for local in [one for one in found if one.is_relative_to(scratch)]:
+            for local in [copy for copy in folders if copy.is_relative_to(scratch)]:
                 _copies.pop(local, None)
 
 

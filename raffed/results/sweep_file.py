@@ -111,34 +111,34 @@ def read_sweep(folder: Path) -> SweepRecord:
             the file.
     """
     path = folder / SWEEP_FILE
-    found = read_object(folder, SWEEP_FILE)
+    contents = read_object(folder, SWEEP_FILE)
     try:
-        check_json(SweepRecord, found)
-        _check_names(cast("SweepRecord", found))
-        if is_broken(found):
+        check_json(SweepRecord, contents)
+        _check_names(cast("SweepRecord", contents))
+        if is_broken(contents):
             raise ValueError(BROKEN)
     except ValueError as error:
         raise RunFolderError(f"{path}: {error}; {ADVICE}") from error
-    return cast("SweepRecord", found)
+    return cast("SweepRecord", contents)
 
 
-def _check_names(found: SweepRecord) -> None:
+def _check_names(sweep: SweepRecord) -> None:
     """Check that names that become parts of paths stay below the sweep's folder.
 
     Only methods that were asked for may have results.
     """
-    asked = found["request"]["methods"]
+    asked = sweep["request"]["methods"]
     methods = [str(name) for name in asked] if isinstance(asked, list) else []
     for name in methods:
         if not re.fullmatch(r"\w[\w-]*|[^:\n]+:[A-Za-z_][\w.]*", name):
             raise ValueError(f"request.methods holds {name[:60]!r}, which is not the name of a method")
-    for method, about in found["methods"].items():
+    for method, about in sweep["methods"].items():
         if method not in methods:
             raise ValueError(f"methods.{method[:60]!r} is not among request.methods")
-        for index, one in enumerate(about.get("final", [])):
-            wanted = f"{folder_name(method)}/{FINALS}/seed-{one['seed']}"
-            if one["folder"] != wanted:
+        for index, run in enumerate(about.get("final", [])):
+            wanted = f"{folder_name(method)}/{FINALS}/seed-{run['seed']}"
+            if run["folder"] != wanted:
                 raise ValueError(
-                    f"methods.{method}.final[{index}].folder is {one['folder'][:60]!r}, but must be "
+                    f"methods.{method}.final[{index}].folder is {run['folder'][:60]!r}, but must be "
                     f"{wanted!r}"
                 )

@@ -81,9 +81,9 @@ class ServerMemoryCopy:
     arrays: Arrays
 
     @staticmethod
-    def of(own: Private | Wire | None) -> ServerMemoryCopy:
+    def of(memory: Private | Wire | None) -> ServerMemoryCopy:
         arrays: Arrays = {}
-        return ServerMemoryCopy(outline(own, "own", arrays), arrays)
+        return ServerMemoryCopy(outline(memory, "own", arrays), arrays)
 
     def record(self, method: Method) -> Any:
         """Return the memory, on the CPU. `method` is the run's."""
@@ -111,15 +111,15 @@ class RuleStep:
         images, labelled = k.public, k.labelled
         here = replace(
             k,
-            received={slot: moved(one, device) for slot, one in k.received.items()},
+            received={slot: moved(message, device) for slot, message in k.received.items()},
             b=k.b.to(device),
             sent_b=k.sent_b.to(device),
             net=net.differentiable,
             public=None if images is None else images.to(device),
             labelled=None if labelled is None else (labelled[0].to(device), labelled[1].to(device)),
         )
-        own = self.own.record(setup.method)
-        memory = None if own is None else moved(own, device)
+        record = self.own.record(setup.method)
+        memory = None if record is None else moved(record, device)
         after, w = setup.method.server.step(memory, self.w.to(device), self.mean.to(device), here)
         return ServerMemoryCopy.of(after), w.to(torch.device("cpu"))
 
@@ -285,17 +285,17 @@ class RoundAggregator:
         if privacy.masks:
             _check_masked(received, len(counted), self._setup.method.name)
         samples = sum(plan.sizes[client] for client in counted)
-        own = self._device.network.differentiable, self.public, self.labelled
-        k = ServerContext(self._spec, server.round, len(counted), samples, received, seed, mean_b, *own)
+        resources = self._device.network.differentiable, self.public, self.labelled
+        k = ServerContext(self._spec, server.round, len(counted), samples, received, seed, mean_b, *resources)
         with user_errors(), explained(self._setup.method):
             method = self._setup.method
             apart = method.server.on_device and self._device.apart
             step = self._step_elsewhere if apart else None
             return server_round(method, server, mean_w, mean_b, k, step)
 
-    def _step_elsewhere(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Any, Params]:
+    def _step_elsewhere(self, memory: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Any, Params]:
         """Make the step of the server's rule where clients train."""
-        step = RuleStep(ServerMemoryCopy.of(own), w, mean, replace(k, net=None))
+        step = RuleStep(ServerMemoryCopy.of(memory), w, mean, replace(k, net=None))
         after, w = self._device.do(step)
         return after.record(self._setup.method), w
 
@@ -306,7 +306,7 @@ def _check_masked(received: Mapping[str, Received], counted: int, method: str) -
     Masks cancel only over all participants that agreed on them. If one does not send a message, the sum
     stays masked.
     """
-    few = {slot: got.count for slot, got in received.items() if got.count != counted}
+    few = {slot: message.count for slot, message in received.items() if message.count != counted}
     if few:
         senders = ", ".join(f"{number} of {counted} clients send {slot}" for slot, number in few.items())
         raise UsageError(

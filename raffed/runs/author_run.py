@@ -324,8 +324,8 @@ class AuthorFolder:
         self.writer.join()
         hashes = self.record.contents["engine"]["round_hashes"]
         rows, vaults = rows_sha256(read_metrics(self.path)), client_states_sha256({})
-        found = {"weights": hashes[-1], "vaults": vaults, "metrics": rows}
-        self.record.write({"state": "finished", "hashes": found, "round_hashes": hashes})
+        final_hashes = {"weights": hashes[-1], "vaults": vaults, "metrics": rows}
+        self.record.write({"state": "finished", "hashes": final_hashes, "round_hashes": hashes})
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

@@ -71,10 +71,10 @@ class RecordedRun:
 
     def newest(self, until: int) -> int:
         """Return the newest whole checkpoint of at most `until` rounds; 0 if there is none."""
-        for one in reversed(checkpoints(self.path)):
-            done = int(one.name.removeprefix("round-"))
+        for checkpoint in reversed(checkpoints(self.path)):
+            done = int(checkpoint.name.removeprefix("round-"))
             if done <= until:
-                check_checkpoint(one, self.contents["files"])
+                check_checkpoint(checkpoint, self.contents["files"])
                 return done
         return 0
 
@@ -117,9 +117,9 @@ def lengthened(run: RecordedRun, rounds: int, horizon: Horizon) -> None:
     contents["config"], contents["identity"] = config.as_dict(), config.identity()
     with held(run.path):
         write_json(run.path / RUN_FILE, contents)
-        for one in checkpoints(run.path):
-            if int(one.name.removeprefix("round-")) > done:
-                shutil.rmtree(one)
+        for checkpoint in checkpoints(run.path):
+            if int(checkpoint.name.removeprefix("round-")) > done:
+                shutil.rmtree(checkpoint)
 
 
 def _check_rates(run: RecordedRun, local: Local, rounds: int, sizes: Collection[int] = ()) -> None:
@@ -179,8 +179,8 @@ def round_hash(run: RecordedRun, at: int) -> str:
     """Return the recorded hash of the weights after round `at` of a run."""
     hashes = run.contents.get("round_hashes")
     if hashes is None:
-        found = checkpoints(run.path)
-        hashes = checkpoint_state(found[-1])["round_hashes"] if found else []
+        saved = checkpoints(run.path)
+        hashes = checkpoint_state(saved[-1])["round_hashes"] if saved else []
     if len(hashes) < at:
         raise RunFolderError(f"{run.path}: no hash of round {at} is recorded; fork at an earlier round")
     return hashes[at - 1]
@@ -241,7 +241,7 @@ def _check_rule(run: RecordedRun, config: RunConfig, at: int) -> None:
     rule = read_rule(config.federation.stop_when)
     if rule is None:
         return
-    before = (one for one in values_in(read_metrics(run.path), rule.measure) if one[0] <= at)
+    before = (point for point in values_in(read_metrics(run.path), rule.measure) if point[0] <= at)
     if why := rule.reason(ValidationCurve(rule.measure, before), at):
         raise UsageError(
             f"federation.stop_when: this rule ends the fork after the {at} rounds that it shares with its "
@@ -250,7 +250,7 @@ def _check_rule(run: RecordedRun, config: RunConfig, at: int) -> None:
 
 
 def _same_optimizer(before: Local, after: Local) -> bool:
-    kept = [(one.optimizer, one.optimizer_args, one.momentum > 0) for one in (before, after)]
+    kept = [(section.optimizer, section.optimizer_args, section.momentum > 0) for section in (before, after)]
     return before.keep_optimizer and kept[0] == kept[1]
 
 
@@ -290,8 +290,8 @@ def forked(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:
     contents["seconds"], contents["error"] = 0.0, None
     contents["earlier"] = superseded(run.contents, at)
     if "code" in contents:  # of the rounds before; how it has changed is recorded where the fork goes on
-        known = {(one["role"], one["reference"]): one for one in run.contents.get("code", [])}
-        contents["code"] = [known.get((one["role"], one["reference"]), one) for one in contents["code"]]
+        known = {(code["role"], code["reference"]): code for code in run.contents.get("code", [])}
+        contents["code"] = [known.get((code["role"], code["reference"]), code) for code in contents["code"]]
     with held(out), removed_on_failure(out):
         shutil.copytree(source, out / CHECKPOINTS / source.name)
         rows = read_metrics(run.path)
@@ -303,7 +303,7 @@ def forked(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:
         setup.partition.save(out / PARTITION)
         sync_tree(out)
         names = (part, out / PARTITION, out / CHECKPOINTS / source.name / STATE_FILE)
-        contents["files"] = {one.relative_to(out).as_posix(): file_sha256(one) for one in names}
+        contents["files"] = {file.relative_to(out).as_posix(): file_sha256(file) for file in names}
         write_json(out / RUN_FILE, contents)
 
 

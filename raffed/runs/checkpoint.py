@@ -101,14 +101,14 @@ class Validation:
     def add(self, round: int, rows: Sequence[Row], server: ServerState) -> None:
         """Take note of a round's rows. `server` is the server's state after the round."""
         wanted = (*METRICS[self.measure].place, None, None)
-        found = [
+        values = [
             row.value for row in rows if (row.model, row.split, row.metric, row.client, row.class_) == wanted
         ]
-        if not found:
+        if not values:
             return
-        self.curve.values[round] = found[0]
-        if self._keeps and self.curve.best() == (round, found[0]):
-            self.best, self._complete = BestModel(server, self.measure, found[0]), True
+        self.curve.values[round] = values[0]
+        if self._keeps and self.curve.best() == (round, values[0]):
+            self.best, self._complete = BestModel(server, self.measure, values[0]), True
 
     @property
     def kept(self) -> BestModel | None:
@@ -166,7 +166,7 @@ def round_sha256(server: ServerState) -> str:
     Without such a table (`Addressed`) it is that of the weights.
     """
     weights = weights_sha256(State(server.w, server.b))
-    tables = [digest(one) for _, one in sorted(server.slots.items()) if isinstance(one, Addressed)]
+    tables = [digest(table) for _, table in sorted(server.slots.items()) if isinstance(table, Addressed)]
     return hashlib.sha256(" ".join([weights, *tables]).encode()).hexdigest() if tables else weights
 
 
@@ -209,7 +209,7 @@ class CheckpointState(TypedDict):
 def checkpoints(path: Path) -> list[Path]:
     """Return the complete checkpoints of a run, oldest first."""
     return sorted(
-        one for one in (path / CHECKPOINTS).glob("round-*") if re.fullmatch(r"round-\d{6,9}", one.name)
+        entry for entry in (path / CHECKPOINTS).glob("round-*") if re.fullmatch(r"round-\d{6,9}", entry.name)
     )
 
 
@@ -221,15 +221,15 @@ def checkpoint_state(checkpoint: Path) -> CheckpointState:
     """
     path = checkpoint / STATE_FILE
     try:
-        found = read_json(path)
-        check_json(CheckpointState, found)
+        state = read_json(path)
+        check_json(CheckpointState, state)
     except JsonFileError as error:
         if isinstance(error.__cause__, OSError):
             check_permitted(path, error.__cause__)
         raise RunFolderError(f"{path}: damaged ({error.why}); delete {checkpoint}") from error
     except ValueError as error:
         raise RunFolderError(f"{path}: damaged ({error}); delete {checkpoint}") from error
-    return cast("CheckpointState", found)
+    return cast("CheckpointState", state)
 
 
 def state_name(checkpoint: Path) -> str:
@@ -255,8 +255,8 @@ def check_checkpoint(checkpoint: Path, files: Mapping[str, str]) -> CheckpointSt
             raise RunFolderError(
                 f"{checkpoint / name}: does not have the hash in state.json; delete {checkpoint}"
             )
-    for name, (_, found) in damaged_client_states(checkpoint, about).items():
-        what = f"is {found}" if found in (MISSING, UNREADABLE) else "does not have the hash in state.json"
+    for name, (_, actual) in damaged_client_states(checkpoint, about).items():
+        what = f"is {actual}" if actual in (MISSING, UNREADABLE) else "does not have the hash in state.json"
         raise RunFolderError(
             f"{checkpoint / CLIENT_STATES / name}: {what}; put it back, or delete {checkpoint}"
         )
@@ -276,9 +276,9 @@ def other_states(about: CheckpointState) -> dict[str, str]:
 
 def damaged_client_states(checkpoint: Path, about: CheckpointState) -> dict[str, tuple[str, str]]:
     """Return file → (recorded hash, actual hash) for every client state where the two differ."""
-    recorded, found = about["vaults"], saved_hashes(checkpoint / CLIENT_STATES)
+    recorded, saved = about["vaults"], saved_hashes(checkpoint / CLIENT_STATES)
     pairs = {
-        name: (recorded.get(name, MISSING), found.get(name, MISSING)) for name in sorted({*recorded, *found})
+        name: (recorded.get(name, MISSING), saved.get(name, MISSING)) for name in sorted({*recorded, *saved})
     }
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
@@ -355,9 +355,9 @@ class CheckpointStore:
             save_record(best.server, part / BEST)
             about["best"] = {**best.described(), "sha256": digest(best.server)}
         if state.past:
-            about["past"] = {str(number): digest(one) for number, one in sorted(state.past.items())}
-            for number, one in state.past.items():
-                save_record(one, part / past_name(number))
+            about["past"] = {str(number): digest(former) for number, former in sorted(state.past.items())}
+            for number, former in state.past.items():
+                save_record(former, part / past_name(number))
         write_json(part / STATE_FILE, about)
         sync_tree(part)
         return hashes
@@ -372,9 +372,9 @@ class CheckpointStore:
         `with_rows` says that a checkpoint also needs the metric rows of all its rounds.
         """
         earlier, method = self._earlier, self._method
-        found, unread, said = checkpoints(self._path), None, list[str]()
-        until, why = rows_until(self._path) if found and with_rows else (0, "")
-        for checkpoint in reversed(found):
+        complete, unread, said = checkpoints(self._path), None, list[str]()
+        until, why = rows_until(self._path) if complete and with_rows else (0, "")
+        for checkpoint in reversed(complete):
             try:
                 about = check_checkpoint(checkpoint, self._record.contents["files"])
                 server = load_server(checkpoint / SERVER, method)

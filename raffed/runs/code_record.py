@@ -115,7 +115,7 @@ def engine_of(about: RunContents, method: str) -> AuthorsMethod:
     Raises:
         RunFolderError: run.json holds no record of them.
     """
-    record = next((one for one in about.get("code", []) if one["role"] == ENGINE), None)
+    record = next((part for part in about.get("code", []) if part["role"] == ENGINE), None)
     if record is None or record["reference"] != method:
         raise RunFolderError(f"run.json holds no record of the files of {method}; put back a copy of it")
     root = Path(record["root"])  # a bundle has none
@@ -200,8 +200,8 @@ def write_notebook(path: Path, code: RunCode) -> None:
 def trust_own(code: RunCode, dataset: str) -> None:
     """Note the code of a run as this user's own, so that the run can be resumed."""
     for part in code.parts:
-        one = part.sources
-        gate.trust(gate.hashes_of(one.reference, one.place, one.files))
+        sources = part.sources
+        gate.trust(gate.hashes_of(sources.reference, sources.place, sources.files))
     data = code_of(dataset)
     place = located(data.rpartition(":")[0]) if data is not None else None
     if data is not None and place is not None and gate.is_said(data):
@@ -213,15 +213,15 @@ def _found(path: Path, record: CodeRecord, known: Sources) -> Sources:
     here = located(known.place.home)
     said = here is not None and gate.is_said(known.reference)  # then a record does not say where it lies
     recorded = known.place if not said and Path(known.place.file).is_file() else None
-    candidates = [one for one in (recorded, here) if one is not None]
+    candidates = [place for place in (recorded, here) if place is not None]
     if not candidates:
         raise RunFolderError(
             f"{path}: {record['role']} is {known.reference}, which was the file {known.place.file}; it is "
             "not there and cannot be found from here; put it back, install "
             f"{record['package'] or 'its package'}, or start raffed in the folder that holds it"
         )
-    every = [sources_at(known.reference, one) for one in candidates]
-    chosen = next((one for one in every if not changed(known, one)), every[0])
+    every = [sources_at(known.reference, place) for place in candidates]
+    chosen = next((sources for sources in every if not changed(known, sources)), every[0])
     if chosen.place != here:
         install(chosen.place, known.reference)
     return chosen

@@ -72,9 +72,9 @@ def sized(config: RunConfig) -> Iterator[Finding]:
     probes = measure_all(setup, "cuda" if config.runtime.gpu_fraction else "cpu")
     probe = probes[0]
     first = next(iter(probe.seconds.values()))
-    for one in probes:
-        how = "" if one is probe else ", compiled"
-        for size, seconds in one.seconds.items():
+    for measured in probes:
+        how = "" if measured is probe else ", compiled"
+        for size, seconds in measured.seconds.items():
             what = ("one by one" if size == 1 else f"stacks of {size}") + how
             share = f"{seconds / first:.2f} of one by one"
             yield Finding(what, f"{1e3 * seconds:.2f} ms a step and client, {share}")

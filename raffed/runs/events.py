@@ -45,7 +45,7 @@ class RoundEvent:
     def as_dict(self) -> dict[str, int | float | None]:
         """Return the fields by name. The user's own metrics stand beside them under their own names."""
         apart = ("metrics", "profile")
-        named = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in apart}
+        named = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in apart}
         return {**named, **self.metrics}
 
 

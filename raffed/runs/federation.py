@@ -65,7 +65,7 @@ def warn(setup: Setup, resumed: bool = False) -> None:
             log.warning("%s", line)
         if asked := method.hooks["caution"]:
             normalised = has_normalisation(setup.network, data)
-            for said in filter(None, (one.caution(normalised) for one in asked.values())):
+            for said in filter(None, (ingredient.caution(normalised) for ingredient in asked.values())):
                 log.warning("%s with %s: %s", method.name, setup.network.model.name, said)
     if config.faults.takes_all:
         log.warning(
@@ -186,7 +186,7 @@ class RoundLoop:
         self._surveys = federation.survey > 0 or bool(self._data.unseen)
         public = self.aggregator.public
         self._own = OwnMeasures(self._data, self.method.name)
-        self._idle = IdleTerms([type(one) for _, one in self.method.ingredients()])
+        self._idle = IdleTerms([type(ingredient) for _, ingredient in self.method.ingredients()])
         self._clean = None if public is None else CleanScore(self._data, self._device, public)
         with user_errors():
             server: ServerState = folder.resumed or server_init(self.method, network.initial, self.spec)
@@ -326,10 +326,10 @@ class RoundLoop:
         ended = time.perf_counter()
         seconds, self._last = ended - max(training.began, self._last), ended
         stage, done = self._data.stage(training.order.round), now.server.round
-        made = round_rows(done, reports, test, seconds) + validation_rows(done, reports, val)
+        measured = round_rows(done, reports, test, seconds) + validation_rows(done, reports, val)
         with self._watch.part("scoring"):
             if self._clean is not None and test is not None and whole is not None:
-                made += self._clean.rows(done, whole, test)
+                measured += self._clean.rows(done, whole, test)
             scores = {
                 split: self._device.do(ModelScores(whole, split))
                 for split in self._own.scored
@@ -337,28 +337,28 @@ class RoundLoop:
             }
             with user_errors():
                 numbers = reported(self.method.hooks["report"], self.method.server, now.server)
-            made += self._own.rows(done, scores, reports) + self._own.of_method(done, numbers, reports)
-            made += self._schedule.further_rows(scoring, done)
-            made += now.accountant.rows(done)
+            measured += self._own.rows(done, scores, reports) + self._own.of_method(done, numbers, reports)
+            measured += self._schedule.further_rows(scoring, done)
+            measured += now.accountant.rows(done)
             survey = (
                 ClientSurvey(self.setup, self.runtime, self._network.initial, self.spec.norms)
                 if self._surveys
                 else None
             )
             if plan.surveyed and survey is not None:
-                made += survey.rows(now.server, now.versions, training.order, whole)
-        now.validation.add(done, made, now.server)
+                measured += survey.rows(now.server, now.versions, training.order, whole)
+        now.validation.add(done, measured, now.server)
         now.decide()
         with self._watch.part("scoring"):
             if survey is not None and (plan.surveyed or now.over):
-                made += survey.unseen_rows(now.server, whole)
+                measured += survey.unseen_rows(now.server, whole)
             if now.over and self._data.federation.asks("memory"):
-                made += before_last(self.setup, self._network, self.spec, training.order.broadcast)
+                measured += before_last(self.setup, self._network, self.spec, training.order.broadcast)
             if now.over:
-                made += after_last(self.method.split, self._data, self._network, whole)
+                measured += after_last(self.method.split, self._data, self._network, whole)
             if now.over and self._data.federation.asks("fairness"):
-                made += fairness(done, reports)
-        rows = made if stage is None else [row._replace(stage=stage) for row in made]
+                measured += fairness(done, reports)
+        rows = measured if stage is None else [row._replace(stage=stage) for row in measured]
         with self._watch.part("disk"):
             if self._own.reported:
                 self.folder.describe(self._own.reported.values())

@@ -44,12 +44,12 @@ def before_last(setup: Setup, net: Network, spec: Spec, broadcast: Broadcast) ->
     """
     x = prepare_inputs(setup.data.test_set()[0][:2].copy(), setup.data.transform, setup.dataset.max_value)
     session = TrainingSession(net, setup.config.local, setup.config.seed, spec)
-    found = footprint(setup.method, broadcast, net.arranged(x), session)
+    counts = footprint(setup.method, broadcast, net.arranged(x), session)
     done = broadcast.round + 1
     return [
-        metrics.FLOATS_MODEL.row(done, float(found.model)),
-        metrics.FLOATS_TRAINING.row(done, float(found.training)),
-        metrics.FLOATS_KEPT.row(done, float(found.kept)),
+        metrics.FLOATS_MODEL.row(done, float(counts.model)),
+        metrics.FLOATS_TRAINING.row(done, float(counts.training)),
+        metrics.FLOATS_KEPT.row(done, float(counts.kept)),
     ]
 
 
@@ -57,7 +57,7 @@ def fairness(done: int, reports: Sequence[Report]) -> list[Row]:
     """Measure how unequal the accuracies of the last round's participants are. `done` counts the rounds."""
     rows = []
     for model in WORST_DECILE:
-        scores = [one.scores.models[model].accuracy for one in reports if model in one.scores.models]
+        scores = [report.scores.models[model].accuracy for report in reports if model in report.scores.models]
         if scores:
             rows.append(WORST_DECILE[model].row(done, worst_decile(scores), n=len(scores)))
             rows.append(SPREAD[model].row(done, spread(scores), n=len(scores)))
@@ -132,24 +132,24 @@ WHERE: Mapping[tuple[str, str], tuple[tuple[Level, ...], str]] = {
 }
 
 
-def declared(own: OwnMetric) -> dict[tuple[str, str], Metric]:
+def declared(metric: OwnMetric) -> dict[tuple[str, str], Metric]:
     """Return the rows that a metric has, by model and split, and let METRICS know them.
 
     Raises:
         UsageError: One of raffed's own metrics has this name.
     """
-    unit = FRACTION if own.unit == FRACTION_WORD else Unit(own.unit)
+    unit = FRACTION if metric.unit == FRACTION_WORD else Unit(metric.unit)
     return {
         (model, split): METRICS.admit(
             Metric(
-                own.name,
+                metric.name,
                 model,
                 split,
                 unit,
                 levels,
-                own.better,
+                metric.better,
                 "every evaluated round, with --metric",
-                f"{own.meaning}; {what}",
+                f"{metric.meaning}; {what}",
                 "samples; of the mean: clients",
             )
         )
@@ -169,13 +169,13 @@ class ModelScores:
         data = setup.dataset
         inputs, answers = (data.x_test, data.y_test) if pool == "test" else (data.x, data.y)
         state = joined(setup.method.split, self.whole, None, net)
-        labels, found = torch.from_numpy(np.array(answers[rows])), []
+        labels, outputs = torch.from_numpy(np.array(answers[rows])), []
         for first in range(0, len(rows), EVAL_CHUNK):
             part = slice(first, first + EVAL_CHUNK)
             x = prepare_inputs(inputs[rows[part]].copy(), setup.data.transform, data.max_value)
             x = net.arranged(x.to(net.device))
-            found += [one.cpu() for one, _, _ in net.chunks(state, x, labels[part], EVAL_CHUNK)]
-        return torch.cat(found), labels
+            outputs += [output.cpu() for output, _, _ in net.chunks(state, x, labels[part], EVAL_CHUNK)]
+        return torch.cat(outputs), labels
 
 
 class OwnMeasures:
@@ -191,8 +191,8 @@ class OwnMeasures:
 
     def __init__(self, data: FederatedData, method: str) -> None:
         self._method = method
-        self._metrics = {one: declared(one) for one in data.own_metrics}
-        self._names = {own.name for own in self._metrics}
+        self._metrics = {metric: declared(metric) for metric in data.own_metrics}
+        self._names = {metric.name for metric in self._metrics}
         splits = ("test", "val") if self._metrics else ()
         self.scored = [split for split in splits if len(data.scored_rows[split][1])]
         self.reported: dict[tuple[str, str], Metric] = {}
@@ -208,15 +208,15 @@ class OwnMeasures:
                 such model or the round is not evaluated.
             reports: What the participants reported.
         """
-        made = [
-            functions["global", split].row(done, own.measure(given, labels), n=len(labels))
+        rows = [
+            functions["global", split].row(done, metric.measure(given, labels), n=len(labels))
             for split, (given, labels) in scores.items()
-            for own, functions in self._metrics.items()
+            for metric, functions in self._metrics.items()
         ]
-        for own, functions in self._metrics.items():
+        for metric, functions in self._metrics.items():
             for split in ("local_test", "val"):
-                made += _of_clients(done, functions["personal", split], own.name, split, reports)
-        return made
+                rows += _of_clients(done, functions["personal", split], metric.name, split, reports)
+        return rows
 
     def of_method(self, done: int, numbers: Mapping[str, float], reports: Sequence[Report]) -> list[Row]:
         """Return the rows of what the method's hooks report: the server's numbers, and the clients' means.
@@ -230,8 +230,8 @@ class OwnMeasures:
             UsageError: Another metric has one of the names.
         """
         rows = [self._number("global", name).row(done, value) for name, value in numbers.items()]
-        for name in dict.fromkeys(name for one in reports for name in one.numbers):
-            values = [one.numbers[name] for one in reports if not math.isnan(one.numbers.get(name, math.nan))]
+        for name in dict.fromkeys(name for report in reports for name in report.numbers):
+            values = [r.numbers[name] for r in reports if not math.isnan(r.numbers.get(name, math.nan))]
             mean = math.fsum(values) / len(values) if values else math.nan
             rows.append(self._number("local", name).row(done, mean, n=len(values)))
         return rows
@@ -261,9 +261,9 @@ class OwnMeasures:
 
 def _of_clients(done: int, metric: Metric, name: str, split: str, reports: Sequence[Report]) -> list[Row]:
     """Return a row of each participant that was measured, and the unweighted mean of the numbers."""
-    found = [(r.client, r.scores.own[split, name]) for r in reports if (split, name) in r.scores.own]
-    rows = [metric.row(done, one.value, client=client, n=one.n) for client, one in found]
-    known = [one.value for _, one in found if not math.isnan(one.value)]
-    if found:
+    measured = [(r.client, r.scores.own[split, name]) for r in reports if (split, name) in r.scores.own]
+    rows = [metric.row(done, measure.value, client=client, n=measure.n) for client, measure in measured]
+    known = [measure.value for _, measure in measured if not math.isnan(measure.value)]
+    if measured:
         rows.append(metric.row(done, sum(known) / len(known) if known else math.nan, n=len(known)))
     return rows

@@ -40,9 +40,9 @@ def run_config(path: Path) -> RunConfig:
     Raises:
         RunFolderError: There is no run.
     """
-    found = read_run(path)
+    contents = read_run(path)
     try:
-        config = RunConfig.from_dict(found["config"])
+        config = RunConfig.from_dict(contents["config"])
         data, runtime = (
             replace(config.data, download=False),
             replace(config.runtime, address=None, author_python=""),
@@ -56,10 +56,10 @@ def run_config(path: Path) -> RunConfig:
 
 def check_unedited(path: Path) -> None:
     """Refuse a run whose configuration in run.json was edited. Its results would mix two runs."""
-    recorded, found = read_run(path).get("identity"), run_config(path).identity()
-    if recorded != found:
+    recorded, actual = read_run(path).get("identity"), run_config(path).identity()
+    if recorded != actual:
         raise RunFolderError(
-            f"{path / RUN_FILE}: its configuration was edited (identity {found[:12]}, recorded "
+            f"{path / RUN_FILE}: its configuration was edited (identity {actual[:12]}, recorded "
             f"{str(recorded)[:12]}); "
             "put it back, or start a new run with another --out"
         )
@@ -81,7 +81,7 @@ def check_free(path: Path, identity: str) -> None:
         if same and state == "running":  # it was killed, or it is running and the file system has no locks
             advice = f"if nothing works on it any more, {advice}"
         raise RunFolderError(f"{path} already holds a run ({state}); {advice}")
-    if path.exists() and (not path.is_dir() or any(one.name != LOCK_FILE for one in path.iterdir())):
+    if path.exists() and (not path.is_dir() or any(entry.name != LOCK_FILE for entry in path.iterdir())):
         raise RunFolderError(f"{path} exists and is not an empty folder; choose another --out")
 
 
@@ -143,10 +143,10 @@ class RunFolder:
     def describe(self, metrics: Iterable[Metric]) -> None:
         """Describe metrics of the method's own in run.json, which the next checkpoint writes."""
         contents = self.record.contents
-        known = {one["name"] for one in contents.get("metrics", [])}
-        for one in metrics:
-            if one.name not in known:
-                said = {"name": one.name, "better": one.better, "unit": one.unit.name, "meaning": one.meaning}
+        known = {metric["name"] for metric in contents.get("metrics", [])}
+        for m in metrics:
+            if m.name not in known:
+                said = {"name": m.name, "better": m.better, "unit": m.unit.name, "meaning": m.meaning}
                 contents.setdefault("metrics", []).append({**said, "reference": contents["config"]["method"]})
 
     def checkpoint(self, state: RunState) -> None:

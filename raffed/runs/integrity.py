@@ -35,29 +35,29 @@ class EarlierRounds:
 
     def accepts(self, identity: str, rounds: int) -> bool:
         """Return whether a checkpoint of `rounds` rounds with this identity belongs to the run."""
-        return any(one["identity"] == identity and rounds <= one["until"] for one in self.entries)
+        return any(entry["identity"] == identity and rounds <= entry["until"] for entry in self.entries)
 
     def knows(self, identity: str) -> bool:
         """Return whether the run once had this identity."""
-        return any(one["identity"] == identity for one in self.entries)
+        return any(entry["identity"] == identity for entry in self.entries)
 
     def config_at(self, round: int, present: RunConfig) -> RunConfig:
         """Return the configuration that was in force in a round, counted from 0."""
-        for one in self.entries:
-            if round < one["until"]:
-                return RunConfig.from_dict(one["config"])
+        for entry in self.entries:
+            if round < entry["until"]:
+                return RunConfig.from_dict(entry["config"])
         return present
 
     def check(self, path: Path) -> None:
         """Raise a RunFolderError if an entry holds no configuration, or not the one that it names."""
-        for one in self.entries:
+        for entry in self.entries:
             try:
-                found = RunConfig.from_dict(one["config"]).identity()
+                identity = RunConfig.from_dict(entry["config"]).identity()
             except UsageError as error:
                 raise RunFolderError(
                     f"{path / RUN_FILE}: an earlier configuration cannot be read: {error}; put back a copy"
                 ) from error
-            if found != one["identity"]:
+            if identity != entry["identity"]:
                 raise RunFolderError(
                     f"{path / RUN_FILE}: an earlier configuration was edited; put back a copy of the file"
                 )
@@ -82,10 +82,10 @@ def rewound(contents: RunContents, rounds: int) -> RunContents:
 def superseded(contents: RunContents, rounds: int) -> list[EarlierConfig]:
     """Return the entries for a run that goes on after `rounds` rounds under another configuration."""
     before: list[EarlierConfig] = [
-        {"run_id": one["run_id"], "identity": one["identity"], "until": rounds, "config": one["config"]}
-        if one["until"] > rounds
-        else one
-        for one in contents.get("earlier", [])
+        {"run_id": entry["run_id"], "identity": entry["identity"], "until": rounds, "config": entry["config"]}
+        if entry["until"] > rounds
+        else entry
+        for entry in contents.get("earlier", [])
     ]
     present: EarlierConfig = {
         "run_id": contents["run_id"],
@@ -105,14 +105,14 @@ def check_file(path: Path, name: str, files: Mapping[str, str], advice: str) -> 
     `files` holds these hashes.
     """
     try:
-        found = file_sha256(path / name)
+        actual = file_sha256(path / name)
     except OSError as error:
         raise RunFolderError(f"{path / name}: cannot be read ({error.strerror}); {advice}") from error
     if name not in files:
         raise RunFolderError(
             f"{path / name}: this run did not write it, because {RUN_FILE} does not list it; {advice}"
         )
-    if files[name] != found:
+    if files[name] != actual:
         raise RunFolderError(
             f"{path / name}: it is damaged or was replaced ({RUN_FILE} has another hash); {advice}"
         )
@@ -148,8 +148,8 @@ def check_drawn(path: Path, about: RunContents, drawn: Partition, config: RunCon
 
     The message says whether the data have changed or the split has drawn something else from the same labels.
     """
-    recorded, found = about.get("partition_sha256"), drawn.sha256()
-    if recorded == found:
+    recorded, actual = about.get("partition_sha256"), drawn.sha256()
+    if recorded == actual:
         return
     split = parse_split(config.data.split, config.data.split_args)
     why = "the data have changed"
@@ -161,7 +161,7 @@ def check_drawn(path: Path, about: RunContents, drawn: Partition, config: RunCon
         )
     raise RunFolderError(
         f"{path}: its partition has the hash {str(recorded)[:12]}…, but the split {split.text} now gives "
-        f"{found[:12]}…: {why}"
+        f"{actual[:12]}…: {why}"
     )
 
 

@@ -41,10 +41,10 @@ def strength_rows(number: int, reports: Sequence[Report]) -> list[Row]:
     rows = []
     for model, term in dict.fromkeys(key for r in reports for key in r.scores.strengths):
         metric, part = scores.TERM_STRENGTH[model], "" if term == ALL else term
-        own = ((r.client, r.scores.strengths.get((model, term))) for r in reports)
-        found = [(client, one) for client, one in own if one is not None]
-        rows += [metric.row(number, one.value, part=part, client=client, n=one.n) for client, one in found]
-        known = [one.value for _, one in found if not math.isnan(one.value)]
+        strengths = ((r.client, r.scores.strengths.get((model, term))) for r in reports)
+        measured = [(client, s) for client, s in strengths if s is not None]
+        rows += [metric.row(number, s.value, part=part, client=client, n=s.n) for client, s in measured]
+        known = [s.value for _, s in measured if not math.isnan(s.value)]
         middle = statistics.median(known) if known else math.nan
         rows.append(metric.row(number, middle, part=part, n=len(known)))
     return rows
@@ -78,12 +78,12 @@ class IdleTerms:
         """
         if self._rounds >= ROUNDS or not reports:
             return
-        here = set.intersection(*(set(one.idle) for one in reports))
+        here = set.intersection(*(set(report.idle) for report in reports))
         self._idle = here if self._idle is None else self._idle & here
         self._rounds = ROUNDS if last else self._rounds + 1
         if self._rounds < ROUNDS or not self._idle:
             return
-        for kind in (one for one in self._kinds if one.__name__ in self._idle):
+        for kind in (ingredient for ingredient in self._kinds if ingredient.__name__ in self._idle):
             log.warning(
                 "%s: %s has had no gradient at any client so far, so it has changed nothing: compute its "
                 "value from f with torch and do not detach it, or return 0 where it adds nothing",
@@ -109,14 +109,14 @@ def round_rows(number: int, reports: list[Report], test: ScoreCounts | None, sec
         rows += _participant_rows(number, report)
     rows += _extra_means(number, reports) + strength_rows(number, reports)
     for model in scores.ACCURACY:
-        rows += _means(number, model, [found for _, found in _own(reports, model)])
+        rows += _means(number, model, [score for _, score in _own(reports, model)])
     rows += _each_and_mean(number, scores.PRIVATE_ACCURACY, _own(reports, "private"))
     return rows if test is None else rows + _global_rows(number, test)
 
 
 def _own(clients: Iterable[Report | SurveyedClient], model: str) -> Own:
     """Return those clients whose model was scored, with the score."""
-    return [(one.client, one.scores.models[model]) for one in clients if model in one.scores.models]
+    return [(r.client, r.scores.models[model]) for r in clients if model in r.scores.models]
 
 
 def _training_row(number: int, reports: Sequence[Report], seconds: float) -> Row:
@@ -136,16 +136,16 @@ def _participant_rows(number: int, r: Report) -> list[Row]:
     ]
     for model, metric in scores.ACCURACY.items():
         if model in r.scores.models:
-            found = r.scores.models[model]
-            rows.append(metric.row(number, found.accuracy, client=r.client, n=found.n))
+            counts = r.scores.models[model]
+            rows.append(metric.row(number, counts.accuracy, client=r.client, n=counts.n))
     if "personal" in r.scores.models:
-        own = r.scores.models["personal"]
-        rows.append(scores.PERSONAL_OBSERVED.row(number, own.accuracy_observed, client=r.client, n=own.n))
+        score = r.scores.models["personal"]
+        rows.append(scores.PERSONAL_OBSERVED.row(number, score.accuracy_observed, client=r.client, n=score.n))
     for name, (value, count) in r.scores.extra.items():
         rows.append(scores.METRICS.at("local", "train", name).row(number, value, client=r.client, n=count))
-    for stage, found in enumerate(r.scores.stages):
+    for stage, counts in enumerate(r.scores.stages):
         metric = scores.STAGE_ACCURACY
-        rows.append(metric.row(number, found.accuracy, client=r.client, number=stage, n=found.n))
+        rows.append(metric.row(number, counts.accuracy, client=r.client, number=stage, n=counts.n))
     return rows
 
 
@@ -162,15 +162,15 @@ def _extra_means(number: int, reports: Sequence[Report]) -> list[Row]:
     return rows
 
 
-def _means(number: int, model: str, found: Sequence[ScoreCounts]) -> list[Row]:
+def _means(number: int, model: str, counts: Sequence[ScoreCounts]) -> list[Row]:
     """Return unweighted means over participants, each with its own score."""
-    if not found:
+    if not counts:
         return []
-    n = len(found)
+    n = len(counts)
     return [
-        scores.ACCURACY[model].row(number, plain_sum(one.accuracy for one in found) / n, n=n),
-        scores.OBSERVED[model].row(number, plain_sum(one.accuracy_observed for one in found) / n, n=n),
-        scores.F1[model].row(number, plain_sum(one.macro_f1 for one in found) / n, n=n),
+        scores.ACCURACY[model].row(number, plain_sum(score.accuracy for score in counts) / n, n=n),
+        scores.OBSERVED[model].row(number, plain_sum(score.accuracy_observed for score in counts) / n, n=n),
+        scores.F1[model].row(number, plain_sum(score.macro_f1 for score in counts) / n, n=n),
     ]
 
 
@@ -191,19 +191,19 @@ def validation_rows(number: int, reports: list[Report], val: ScoreCounts | None)
 
     They are the personal models, each on its own part, their mean, and the global model on all parts.
     """
-    own = [(r.client, r.scores.validation) for r in reports if r.scores.validation is not None]
-    rows = _each_and_mean(number, scores.PERSONAL_VALIDATION, own)
+    validated = [(r.client, r.scores.validation) for r in reports if r.scores.validation is not None]
+    rows = _each_and_mean(number, scores.PERSONAL_VALIDATION, validated)
     if val is not None:
         rows.append(scores.VALIDATION_ACCURACY.row(number, val.accuracy, n=val.n))
         rows.append(scores.VALIDATION_LOSS.row(number, val.mean_loss, n=val.n))
     return rows
 
 
-def _each_and_mean(number: int, metric: Metric, own: Own) -> list[Row]:
+def _each_and_mean(number: int, metric: Metric, pairs: Own) -> list[Row]:
     """Return each client's accuracy and their unweighted mean."""
-    rows = [metric.row(number, score.accuracy, client=client, n=score.n) for client, score in own]
-    if own:
-        rows.append(metric.row(number, sum(score.accuracy for _, score in own) / len(own), n=len(own)))
+    rows = [metric.row(number, score.accuracy, client=client, n=score.n) for client, score in pairs]
+    if pairs:
+        rows.append(metric.row(number, sum(score.accuracy for _, score in pairs) / len(pairs), n=len(pairs)))
     return rows
 
 
@@ -234,10 +234,10 @@ class ClientSurvey:
         kept = tuple(versions.get(client, 0) for client in clients)
         order, number = RoundOrder.alone(server.broadcast(), clients, kept, measure=True), server.round
         oracle = not self._setup.method.has_global
-        found = self._backend.survey(order, self.oracle(server, versions, last) if oracle else whole)
+        surveyed = self._backend.survey(order, self.oracle(server, versions, last) if oracle else whole)
         metric = scores.ORACLE_BETWEEN if oracle else scores.GLOBAL_BETWEEN
-        rows = _each_and_mean(number, metric, _own(found, "global"))
-        rows += _each_and_mean(number, scores.PERSONAL_BETWEEN, _own(found, "personal"))
+        rows = _each_and_mean(number, metric, _own(surveyed, "global"))
+        rows += _each_and_mean(number, scores.PERSONAL_BETWEEN, _own(surveyed, "personal"))
         return [*rows, scores.NEVER_SELECTED.row(number, float(kept.count(0)), n=len(kept))]
 
     def unseen_rows(self, server: ServerState, whole: Broadcast | None) -> list[Row]:
@@ -251,9 +251,9 @@ class ClientSurvey:
         if not clients:
             return []
         order = RoundOrder.alone(server.broadcast(), clients, (0,) * len(clients), measure=True)
-        found, rows = self._backend.survey(order, whole), list[Row]()
+        surveyed, rows = self._backend.survey(order, whole), list[Row]()
         for model, metric in scores.UNSEEN.items():
-            rows += _each_and_mean(server.round, metric, _own(found, model))
+            rows += _each_and_mean(server.round, metric, _own(surveyed, model))
         return rows
 
     def oracle(self, server: ServerState, versions: Mapping[int, int], last: RoundOrder) -> Broadcast | None:
@@ -275,8 +275,8 @@ class ClientSurvey:
         total = PointSum()
         for part in self._backend.own_layers(replace(last, versions=kept, weights=weights)):
             total.merge(part)
-        own = total.value(split.own(self._initial.w, self._norms))
-        return unaddressed(server.replace(w=server.w.joined(own, self._initial.w.names)).broadcast())
+        layers = total.value(split.own(self._initial.w, self._norms))
+        return unaddressed(server.replace(w=server.w.joined(layers, self._initial.w.names)).broadcast())
 
 
 # Compute (ε, δ) of a run's noise by Rényi differential privacy, with opacus (extra `privacy`).
@@ -313,12 +313,12 @@ def epsilon_of(noise: float, rounds: Mapping[float, int], delta: float) -> float
     """
     from opacus.accountants.analysis import rdp
 
-    made = {rate: steps for rate, steps in rounds.items() if steps}
-    if not made:
+    counted = {rate: steps for rate, steps in rounds.items() if steps}
+    if not counted:
         return 0.0
     parts = [
         rdp.compute_rdp(q=rate, noise_multiplier=noise, steps=steps, orders=ORDERS)
-        for rate, steps in made.items()
+        for rate, steps in counted.items()
     ]
     spent = sum(parts[1:], start=parts[0])
     # At the first or last order ε is slightly larger than necessary, but valid
@@ -327,8 +327,8 @@ def epsilon_of(noise: float, rounds: Mapping[float, int], delta: float) -> float
         warnings.catch_warnings(),
     ):
         warnings.filterwarnings("ignore", "Optimal order is the", UserWarning)
-        found, _ = rdp.get_privacy_spent(orders=ORDERS, rdp=spent, delta=delta)
-    return float(found)
+        epsilon_spent, _ = rdp.get_privacy_spent(orders=ORDERS, rdp=spent, delta=delta)
+    return float(epsilon_spent)
 
 
 class Accountant:

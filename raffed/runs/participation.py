@@ -53,11 +53,11 @@ def drawn_clients(data: FederatedData, round: int, losses: Losses = no_losses) -
     if isinstance(rule, Fixed):
         return Counter(chosen(rule, draw))
     if rule is not None:
-        found = chosen(rule, draw)
+        picked = chosen(rule, draw)
     else:
-        own = own_selection(federation.selection)
-        found = chosen_by_own(federation.selection, own, federation.selection_args, draw)
-    return Counter(clients[place] for place in found)
+        selection = own_selection(federation.selection)
+        picked = chosen_by_own(federation.selection, selection, federation.selection_args, draw)
+    return Counter(clients[place] for place in picked)
 
 
 def losses_by(backend: Backend, server: Callable[[], ServerState], versions: Mapping[int, int]) -> Losses:

@@ -103,16 +103,16 @@ class SavedInputs:
             raise
         except (OSError, ValueError) as error:
             raise DataFileError(f"{path} cannot be read: {error}") from error
-        found = about.get("dataset") if isinstance(about, Mapping) else None
-        if not isinstance(found, Mapping):
+        dataset = about.get("dataset") if isinstance(about, Mapping) else None
+        if not isinstance(dataset, Mapping):
             raise UsageError(f"{path} does not say how inputs were made; give a run's folder")
         try:
-            transform = transform_from(json.dumps(found["prepared"]))
+            transform = transform_from(json.dumps(dataset["prepared"]))
             assert transform is not None
-            stored = found["stored"]
+            stored = dataset["stored"]
             return SavedInputs(
-                tuple(found["class_names"]),
-                DataFacts.from_json(found),
+                tuple(dataset["class_names"]),
+                DataFacts.from_json(dataset),
                 tuple(stored["shape"]),
                 int(stored["max_value"]),
                 transform,
@@ -146,7 +146,7 @@ class SavedInputs:
             raise UsageError(f"the data of this run were not images but have the shape {self.shape}")
         channels, height, width = self.shape
         size = height if self.facts.resized else 0
-        x, _ = read_images([Path(one) for one in paths], size, "grey" if channels == 1 else "rgb")
+        x, _ = read_images([Path(path) for path in paths], size, "grey" if channels == 1 else "rgb")
         if x.shape[1:] != self.shape:
             raise UsageError(
                 f"the images are {x.shape[3]}x{x.shape[2]} pixels, those of the run {width}x{height}"
@@ -199,13 +199,13 @@ def new_run(setup: Setup) -> RunContents:
 
 def _own_names(method: str, measured: Sequence[OwnMetric]) -> RunContents:
     """Return what readers without the user's own code need: the method's title, and what metrics mean."""
-    found: RunContents = {}
+    contents: RunContents = {}
     info = method_info(method)
     if isinstance(info, OwnMethod):
-        found["title"] = info.title
+        contents["title"] = info.title
     if measured:
-        found["metrics"] = [dict(one.described()) for one in measured]
-    return found
+        contents["metrics"] = [dict(metric.described()) for metric in measured]
+    return contents
 
 
 def new_segment(done: int) -> Segment:

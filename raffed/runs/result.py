@@ -89,9 +89,9 @@ class RunResult:
         """
         from raffed.results.by_samples import by_samples  # imported late because it loads pyarrow
 
-        found = by_samples(self.metrics)
-        found = found[(found["model"] == "personal") & (found["metric"] == "accuracy")].sort_values("round")
-        values = list(zip(found["round"].tolist(), found["value"].tolist(), strict=True))
+        rows = by_samples(self.metrics)
+        rows = rows[(rows["model"] == "personal") & (rows["metric"] == "accuracy")].sort_values("round")
+        values = list(zip(rows["round"].tolist(), rows["value"].tolist(), strict=True))
         return (values[-1][1] if values else math.nan), *_best(values)
 
     def to_pandas(self) -> pd.DataFrame:

@@ -80,14 +80,14 @@ class ClientSpeeds:
     def _steps(self, client: int, start: int, completed: float) -> int:
         """Return the steps of shared training, as the client makes them (core/training/phases.py)."""
         config, method, n = self._setup.config, self._setup.method, self._setup.data.sizes_at(start)[client]
-        made = []
-        for one in method.passes:
-            local = batched(config.local, one, n, not one.keep_singleton_batch and self._normalises)
-            epochs = drawn_epochs(config.local, config.seed, one, start, client)
-            made.append(completed_steps(local.steps(n, epochs), completed))
+        steps = []
+        for pass_ in method.passes:
+            local = batched(config.local, pass_, n, not pass_.keep_singleton_batch and self._normalises)
+            epochs = drawn_epochs(config.local, config.seed, pass_, start, client)
+            steps.append(completed_steps(local.steps(n, epochs), completed))
         if method.solver is not None:  # it has one pass, and a step for each of its mini-batches
-            return method.solver.iterations(made[0]) * method.solver.batches()
-        return sum(made)
+            return method.solver.iterations(steps[0]) * method.solver.batches()
+        return sum(steps)
 
     @functools.cached_property
     def _normalises(self) -> bool:
@@ -150,7 +150,7 @@ class Timeline:
         before = self._steps[-1].time if self._steps else 0.0
         participants = RoundParticipants.of(self._data, number)
         clients, faults = participants.trained, participants.faults
-        times = [self._speeds.seconds(one, number, faults[one].completed_fraction) for one in clients]
+        times = [self._speeds.seconds(c, number, faults[c].completed_fraction) for c in clients]
         return ServerStep(
             before + max(times, default=0.0), tuple(Arrival(client, number) for client in clients)
         )
@@ -167,8 +167,8 @@ class Timeline:
         size = self._buffer
         while len(state.waiting) >= size:
             arrivals, state.waiting = state.waiting[:size], state.waiting[size:]
-            later = {start for _, _, start in state.training} | {one.start for one in state.waiting}
-            ordered = tuple(sorted(arrivals, key=lambda one: one.client))
+            later = {start for _, _, start in state.training} | {arrival.start for arrival in state.waiting}
+            ordered = tuple(sorted(arrivals, key=lambda arrival: arrival.client))
             self._steps.append(ServerStep(state.time, ordered, tuple(sorted(later))))
             state.fills = 0
         self._begin()
@@ -185,7 +185,7 @@ class Timeline:
         free = self._at_once - len(state.training)
         if free < 1:
             return
-        busy = {client for _, client, _ in state.training} | {one.client for one in state.waiting}
+        busy = {client for _, client, _ in state.training} | {arrival.client for arrival in state.waiting}
         idle = [client for client in self._data.trainable if client not in busy]
         for client in self._chosen(idle, free, number):
             end = state.time + self._speeds.seconds(client, number)
@@ -197,7 +197,7 @@ class Timeline:
         drawn = set(drawn_clients(self._data, number)) if not self._state.fills else set()
         generator = seeds.rng(self._data.seed, "clock", number, 0, 2, self._state.fills)
         places = {client: place for place, client in enumerate(generator.permutation(list(idle)).tolist())}
-        return sorted(sorted(idle, key=lambda one: (one not in drawn, places[one]))[:count])
+        return sorted(sorted(idle, key=lambda client: (client not in drawn, places[client]))[:count])
 
 
 Trained = tuple[PartialSum, list[Report]]
@@ -246,7 +246,7 @@ class RoundSchedule:
         )
         if self._waits or self._timeline is None:
             return plan_of(losses=self._losses if losses else no_losses)
-        arrived = {one.client: one.start for one in self._timeline.step(number).arrivals}
+        arrived = {arrival.client: arrival.start for arrival in self._timeline.step(number).arrivals}
         plan = plan_of(clock=self._clock, arrived=arrived)
         groups = {
             start: tuple(client for client in arrived if arrived[client] == start) for start in plan.starts
@@ -267,7 +267,7 @@ class RoundSchedule:
         """
         if self._waits or self._timeline is None:
             return [(RoundParticipants.of(data, number).trained, number)]
-        return [((one.client,), one.start) for one in self._timeline.step(number).arrivals]
+        return [((arrival.client,), arrival.start) for arrival in self._timeline.step(number).arrivals]
 
     def order(self, server: ServerState, plan: RoundPlan, versions: Mapping[int, int]) -> RoundOrder:
         """Return the order for all participants of a round, with the server's present model."""
@@ -323,15 +323,15 @@ class RoundSchedule:
             scoring: The round.
             done: Number of rounds done.
         """
-        made, plan, faults = list[Row](), scoring.training.plan, self._data.faults
+        rows, plan, faults = list[Row](), scoring.training.plan, self._data.faults
         for metric, part in ((BROADCAST_ACCURACY, "sent"), (TRAINING_ACCURACY, "train")):
             if part in scoring.asked:
                 counts = scoring.asked[part]()
-                made.append(metric.row(done, counts.accuracy, n=counts.n))
-        made += plan.participants.rows(done) if faults.any else []
+                rows.append(metric.row(done, counts.accuracy, n=counts.n))
+        rows += plan.participants.rows(done) if faults.any else []
         clients, trained = self._data.partition.num_clients, scoring.training.order.participants
-        made += attack_rows(faults, self._data.seed, clients, done, trained, scoring.asked.get("attack"))
-        return made + self._clock_rows(plan)
+        rows += attack_rows(faults, self._data.seed, clients, done, trained, scoring.asked.get("attack"))
+        return rows + self._clock_rows(plan)
 
     def _clock_rows(self, plan: RoundPlan) -> list[Row]:
         """Return the rows of a round about the virtual clock."""
@@ -339,11 +339,11 @@ class RoundSchedule:
             return []
         done = plan.number + 1
         step = self._timeline.step(plan.number)
-        made = [VIRTUAL_SECONDS.row(done, step.time, n=len(step.arrivals))]
+        rows = [VIRTUAL_SECONDS.row(done, step.time, n=len(step.arrivals))]
         if plan.starts:
             ages = [plan.number - start for start in plan.starts]
-            made.append(STALENESS.row(done, statistics.fmean(ages), n=len(ages)))
-        return made
+            rows.append(STALENESS.row(done, statistics.fmean(ages), n=len(ages)))
+        return rows
 
 
 def merged(asked: Sequence[Asked[Trained]], participants: Sequence[int]) -> Asked[Trained]:
@@ -356,9 +356,9 @@ def merged(asked: Sequence[Asked[Trained]], participants: Sequence[int]) -> Aske
 
     def trained() -> Trained:
         accumulator, reports = UploadAccumulator(), dict[int, Report]()
-        for partial, theirs in (one() for one in asked):
+        for partial, client_reports in (piece() for piece in asked):
             accumulator.merge(partial)
-            reports.update({report.client: report for report in theirs})
+            reports.update({report.client: report for report in client_reports})
         return accumulator.export(), [reports[client] for client in participants]
 
     return trained

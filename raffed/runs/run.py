@@ -93,7 +93,7 @@ def check_space(method: str, axes: Collection[str]) -> None:
     info = method_info(method)
     if info.space is not None or has_space(method):
         return
-    takes = {one.name for one in info.described().arguments}
+    takes = {argument.name for argument in info.described().arguments}
     if not any(axis in takes or axis.startswith(f"{method}.") for axis in axes):
         raise UsageError(no_space(method))
 

@@ -137,7 +137,7 @@ def _beside(place: Path) -> Path:
 def _saved(module: torch.nn.Module) -> bytes:
     """Return a module's weights as torch.save writes them. To a full disk it would raise a RuntimeError."""
     stream = io.BytesIO()
-    torch.save({name: one.detach().clone() for name, one in module.state_dict().items()}, stream)
+    torch.save({name: tensor.detach().clone() for name, tensor in module.state_dict().items()}, stream)
     return stream.getvalue()
 
 
@@ -204,14 +204,14 @@ def _personal(folder: Path, config: RunConfig, server: ServerState, client: int)
             f"{config.method}: the scores of a client come from more than one model; none to load"
         )
     is_shared = method.split.personal == "none" and method.split.buffers == "average"
-    alike = not any(isinstance(one, Addressed) for one in server.slots.values())
+    alike = not any(isinstance(slot, Addressed) for slot in server.slots.values())
     if method.personal is None and method.opening is None and is_shared and alike:
         raise UsageError(f"{config.method} has no personal models; leave client= (--client) out")
     net = make_network(setup.network, setup.data)
     spec = make_spec(setup.data, net.feature_dim, net.norm_names)
     session = TrainingSession(net, config.local, config.seed, spec, None, one_by_one)
-    with scratch_folder() as made:
-        store = made / "states"
+    with scratch_folder() as scratch:
+        store = scratch / "states"
         restore_client_states(checkpoints(folder)[-1] / CLIENT_STATES, store)
         versions = versions_in(store, client)
         kept = ClientStateStore(store, method.keeps_state)

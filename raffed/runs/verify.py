@@ -63,14 +63,14 @@ def row_difference(recorded: pa.Table, again: pa.Table) -> str:
     return "; ".join(f"{what} {', '.join(names)}" for what, names in parts.items() if names)
 
 
-def difference_notes(found: Mapping[int, str]) -> tuple[str, ...]:
-    """One line for each difference, with the rounds that have it. found: round → difference.
+def difference_notes(differences: Mapping[int, str]) -> tuple[str, ...]:
+    """One line for each difference, with the rounds that have it. differences: round → difference.
 
     >>> difference_notes({1: "other values of loss", 2: "other values of loss"})
     ('metric rows of round 1, 2: other values of loss',)
     """
     rounds: dict[str, list[int]] = {}
-    for number, text in found.items():
+    for number, text in differences.items():
         if text:
             rounds.setdefault(text, []).append(number)
     return tuple(
@@ -161,8 +161,8 @@ class Repetition:
 
     def _piece(self, start: Path | None, first: int, count: int) -> Iterator[VerificationCheck]:
         """Execute `count` rounds after round `first`, from a checkpoint or from the beginning."""
-        with scratch_folder() as made:
-            place = made / "run"
+        with scratch_folder() as scratch:
+            place = scratch / "run"
             if start is not None:  # its files are only read, so links do
                 shutil.copytree(start, place / CHECKPOINTS / start.name, copy_function=link)
                 shutil.copy2(self._path / RUN_FILE, place / RUN_FILE)
@@ -185,8 +185,8 @@ class Repetition:
                 server = or_unreadable(lambda: checkpoint_state(kept)["server_sha256"])  # noqa: B023
                 yield VerificationCheck("server", server, digest(loop.now.server), number)
                 states = or_unreadable(lambda: client_states_sha256(client_state_hashes(kept)))  # noqa: B023
-                found = client_states_sha256(backend.client_state_digests(loop.now.versions))
-                yield VerificationCheck("vaults", states, found, number)
+                repeated = client_states_sha256(backend.client_state_digests(loop.now.versions))
+                yield VerificationCheck("vaults", states, repeated, number)
         now = loop.now
         loop.folder.checkpoint(RunState(now.server, now.round_hashes, now.versions))  # this writes the rows
 
@@ -236,8 +236,8 @@ class EngineRepetition(Repetition):
         total = min(count, len(self._recorded))
         if not total:
             return
-        with scratch_folder() as made:
-            place = made / "run"
+        with scratch_folder() as scratch:
+            place = scratch / "run"
             stop = lambda: len(self.done) >= total  # noqa: E731
             for event in author_events(self._config, place, False, stop, None, self._engine):
                 self.done.append(event.round)
@@ -310,10 +310,10 @@ def verify(
         again = EngineRepetition(config, about, setup, path, recorded)
     if identity.ok and split.ok:
         bad = [check.what.partition(",")[0] for check in checks if not check.ok]
-        sound = {round_of(one): one for one in checkpoints(path) if one.name not in bad}
+        sound = {round_of(saved): saved for saved in checkpoints(path) if saved.name not in bad}
         first = config.federation.forked_at  # the rounds before were computed under other settings
         beginning = {} if first else {0: None}
-        starts = {**beginning, **{done: one for done, one in sound.items() if done >= first}}
+        starts = {**beginning, **{done: saved for done, saved in sound.items() if done >= first}}
         checks += again.checks(starts, rounds, watch) if starts else ()
     return Certificate(
         path,
@@ -359,20 +359,20 @@ def recorded_hashes(path: Path, about: RunContents) -> list[str]:
         return list(about["round_hashes"])
     if "engine" in about:
         return list(about["engine"].get("round_hashes", []))
-    for one in reversed(checkpoints(path)):
+    for checkpoint in reversed(checkpoints(path)):
         with contextlib.suppress(RaffedError):  # a damaged checkpoint is reported by its own check
-            return checkpoint_state(one)["round_hashes"]
+            return checkpoint_state(checkpoint)["round_hashes"]
     return []
 
 
 def _segments(about: RunContents) -> tuple[str, ...]:
     """Return what computed each part of a run that was resumed."""
-    found = [one for one in about["segments"] if one["from"] <= one["to"]]
-    if len(found) < 2:
+    segments = [segment for segment in about["segments"] if segment["from"] <= segment["to"]]
+    if len(segments) < 2:
         return ()
-    said = [f"rounds {one['from']}-{one['to']} ({one['started']})" for one in found]
-    first = ", ".join(f"{name} {version}" for name, version in found[0]["versions"].items())
-    changes = [difference(before, after) or "the same" for before, after in itertools.pairwise(found)]
+    said = [f"rounds {segment['from']}-{segment['to']} ({segment['started']})" for segment in segments]
+    first = ", ".join(f"{name} {version}" for name, version in segments[0]["versions"].items())
+    changes = [difference(before, after) or "the same" for before, after in itertools.pairwise(segments)]
     return tuple(f"{where}: {what}" for where, what in zip(said, [first, *changes], strict=True))
 
 

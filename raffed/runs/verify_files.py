@@ -111,15 +111,15 @@ def check_validation(
     except RaffedError:  # reported by the check of the rows
         return
     if (rule := read_rule(config.federation.stop_when)) is not None:
-        curve, found = ValidationCurve(rule.measure), NOT_ENDED
+        curve, end = ValidationCurve(rule.measure), NOT_ENDED
         for round, value in sorted(values_in(rows, rule.measure)):
             curve.values[round] = value
-            own = config.federation.forked_at < round < config.federation.rounds
-            if own and rule.reason(curve, round):  # the rounds before a fork were not under its rule
-                found = f"round {round}"
+            decides = config.federation.forked_at < round < config.federation.rounds
+            if decides and rule.reason(curve, round):  # the rounds before a fork were not under its rule
+                end = f"round {round}"
                 break
         said = f"round {about['rounds_done']}" if "ended_early" in about else NOT_ENDED
-        yield VerificationCheck("end by federation.stop_when", said, found)
+        yield VerificationCheck("end by federation.stop_when", said, end)
     if method is not None and (best := about.get("best")) is not None:
         chosen = ValidationCurve(best["measure"], values_in(rows, best["measure"])).best()
         yield VerificationCheck("best round", str(best["round"]), str(chosen[0] if chosen else "none"))
@@ -143,8 +143,8 @@ def check_files(
         yield _read(PARTITION, about["partition_sha256"], lambda: Partition.load(path / PARTITION).sha256())
     if method is not None:
         earlier = EarlierRounds(tuple(about.get("earlier", ())))
-        for one in checkpoints(path):
-            yield from _checkpoint(one, recorded, about["identity"], earlier, method)
+        for checkpoint in checkpoints(path):
+            yield from _checkpoint(checkpoint, recorded, about["identity"], earlier, method)
     yield from _store(path)
     if not recorded and about.get("rounds_done"):
         yield VerificationCheck("rounds done that a checkpoint holds", str(about["rounds_done"]), "0")
@@ -181,9 +181,9 @@ def _bytes(path: Path, about: RunContents) -> Iterator[VerificationCheck]:
         for name in (PARTITION, FINAL, BEST)
         if name in files and (about["state"] == "finished" or (path / name).exists())
     ]
-    states = [*(one / STATE_FILE for one in checkpoints(path)), *path.glob("engine-*.pt")]
+    states = [*(checkpoint / STATE_FILE for checkpoint in checkpoints(path)), *path.glob("engine-*.pt")]
     read = [*parts_of(path), *states]
-    there = [one.relative_to(path).as_posix() for one in read]
+    there = [file.relative_to(path).as_posix() for file in read]
     for name in sorted({*there, *once}):
         yield _read(f"{name}, file", files.get(name, "not the run's"), partial(file_sha256, path / name))
 
@@ -193,41 +193,43 @@ def check_recipe(path: Path, drawn: Partition) -> Iterator[VerificationCheck]:
     cover that.
     """
     with contextlib.suppress(RaffedError):  # an unreadable file is reported by its own check
-        found = Partition.load(path / PARTITION)
-        ok = (found.num_classes, found.recipe) == (drawn.num_classes, drawn.recipe)
+        recorded = Partition.load(path / PARTITION)
+        ok = (recorded.num_classes, recorded.recipe) == (drawn.num_classes, drawn.recipe)
         yield VerificationCheck(f"{PARTITION}, recipe", "this split's", "this split's" if ok else "another's")
 
 
 def _checkpoint(
-    one: Path, recorded: list[str], identity: str, earlier: EarlierRounds, method: Method
+    checkpoint: Path, recorded: list[str], identity: str, earlier: EarlierRounds, method: Method
 ) -> Iterator[VerificationCheck]:
     try:
-        said, server = checkpoint_state(one), load_server(one / SERVER, method)
+        said, server = checkpoint_state(checkpoint), load_server(checkpoint / SERVER, method)
     except RaffedError:
-        yield VerificationCheck(one.name, "a checkpoint", UNREADABLE)
+        yield VerificationCheck(checkpoint.name, "a checkpoint", UNREADABLE)
         return
-    yield VerificationCheck(one.name, said["server_sha256"], digest(server))
+    yield VerificationCheck(checkpoint.name, said["server_sha256"], digest(server))
     weights = recorded[server.round - 1] if 0 < server.round <= len(recorded) else "no such round"
-    yield VerificationCheck(f"{one.name}, weights", weights, round_sha256(server))
-    ours = said["identity"] == identity or earlier.accepts(said["identity"], round_of(one))
-    if not ours or said["round_hashes"] != recorded[: round_of(one)]:
-        yield VerificationCheck(f"{one.name}, state.json", "this run's", "another's")
+    yield VerificationCheck(f"{checkpoint.name}, weights", weights, round_sha256(server))
+    ours = said["identity"] == identity or earlier.accepts(said["identity"], round_of(checkpoint))
+    if not ours or said["round_hashes"] != recorded[: round_of(checkpoint)]:
+        yield VerificationCheck(f"{checkpoint.name}, state.json", "this run's", "another's")
     for name, sha256 in other_states(said).items():
-        yield _read(f"{one.name}, {name}", sha256, partial(saved_digest, one / name, ServerState))
-    damaged = damaged_client_states(one, said)
-    for name, (hashed, found) in damaged.items():
-        yield VerificationCheck(f"{one.name}, {name}", hashed, found)
+        yield _read(
+            f"{checkpoint.name}, {name}", sha256, partial(saved_digest, checkpoint / name, ServerState)
+        )
+    damaged = damaged_client_states(checkpoint, said)
+    for name, (hashed, actual) in damaged.items():
+        yield VerificationCheck(f"{checkpoint.name}, {name}", hashed, actual)
     if said["vaults"] and not damaged:
         count = f"{len(said['vaults'])} hashes"
-        yield VerificationCheck(f"{one.name}, vaults", count, count)
+        yield VerificationCheck(f"{checkpoint.name}, vaults", count, count)
 
 
 def _store(path: Path) -> Iterator[VerificationCheck]:
     """Compare the client states that a run works with with those of its checkpoints, which are the same."""
     known: dict[str, str] = {}
-    for one in checkpoints(path):
+    for checkpoint in checkpoints(path):
         with contextlib.suppress(RaffedError):  # an unreadable checkpoint is reported by its own check
-            known |= checkpoint_state(one)["vaults"]
+            known |= checkpoint_state(checkpoint)["vaults"]
     for folder in sorted((path / CLIENT_STATES).glob("clients-*")):
         for name, sha256 in saved_hashes(folder).items():
             if name in known and known[name] != sha256:
@@ -237,9 +239,7 @@ def _store(path: Path) -> Iterator[VerificationCheck]:
 def client_state_hashes(checkpoint: Path) -> dict[int, str]:
     """Return client → hash of its state in a checkpoint."""
     files = saved_client_states(checkpoint / CLIENT_STATES)
-    return {
-        int(one.name.split("@")[0].removeprefix("client-")): saved_digest(one, ClientState) for one in files
-    }
+    return {int(f.name.split("@")[0].removeprefix("client-")): saved_digest(f, ClientState) for f in files}
 
 
 def _weights(path: Path, method: Method) -> str:

@@ -126,14 +126,14 @@ def _plain(entry: ParticipantOrder) -> tuple[Any, ...]:
 
 
 def _share(stacks: tuple[tuple[Any, ...], ...], measure: bool, peers: tuple[int, ...]) -> ActorShare:
-    made = (
+    orders = (
         tuple(
             ParticipantOrder(client, weight, version, ParticipantFault(*fault))
             for client, weight, version, *fault in stack
         )
         for stack in stacks
     )
-    return ActorShare(tuple(made), measure, peers)
+    return ActorShare(tuple(orders), measure, peers)
 
 
 # What clients report after training and evaluation: scores, losses, bytes and times.
@@ -246,12 +246,12 @@ def slowest_worker(shares: Iterable[ShareSeconds]) -> ShareSeconds:
         shares: The share of each client that was trained; clients that were trained together have one.
     """
     workers: dict[int, ShareSeconds] = {}
-    for one in set(shares):
-        before = workers.get(one.process, NOT_TIMED)
-        workers[one.process] = ShareSeconds(
-            one.process, *(a + b for a, b in zip(before[1:], one[1:], strict=True))
+    for share in set(shares):
+        before = workers.get(share.process, NOT_TIMED)
+        workers[share.process] = ShareSeconds(
+            share.process, *(a + b for a, b in zip(before[1:], share[1:], strict=True))
         )
-    return max(workers.values(), key=lambda one: one.total, default=NOT_TIMED)
+    return max(workers.values(), key=lambda share: share.total, default=NOT_TIMED)
 
 
 class Report(NamedTuple):

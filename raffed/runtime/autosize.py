@@ -130,8 +130,8 @@ def measure(setup: Setup, device: str = "cpu", sizes: Sequence[int] | None = Non
 def fastest(setup: Setup, probes: Sequence[Probe]) -> Choice:
     """Return the choice of the first probe, or of another one whose run is clearly shorter."""
     first, *others = (choose(setup, probe) for probe in probes)
-    shorter = [one for one in others if one.seconds < WORTH * first.seconds]
-    return min(shorter, key=lambda one: one.seconds, default=first)
+    shorter = [choice for choice in others if choice.seconds < WORTH * first.seconds]
+    return min(shorter, key=lambda choice: choice.seconds, default=first)
 
 
 def choose(setup: Setup, probe: Probe, cores: int | None = None) -> Choice:

@@ -62,9 +62,9 @@ class PoisonedData:
 
     def _patched(self, images: InputArray) -> InputArray:
         """Return images [n, C, H, W] whose upper left corner is white."""
-        made = images.copy()
-        made[..., :PATCH, :PATCH] = self._white if made.dtype == np.uint8 else 1.0
-        return made
+        patched = images.copy()
+        patched[..., :PATCH, :PATCH] = self._white if patched.dtype == np.uint8 else 1.0
+        return patched
 
 
 # Prepared data that a process keeps; other clients' data are prepared in every round they take part in
@@ -147,10 +147,10 @@ class ClientDataCache:
         x, y = self.samples(index, "train", functools.partial(self._poison.training, client))
         part = self._all.partition.val
         beside = self.local_part("val", client) if self._held_out and len(part[client]) else None
-        made = ClientData(x, y, torch.bincount(y, minlength=self._all.dataset.num_classes), beside)
+        data = ClientData(x, y, torch.bincount(y, minlength=self._all.dataset.num_classes), beside)
         if self._keeps(client, x):
-            self._data[client] = made
-        return made
+            self._data[client] = data
+        return data
 
     def local_part(self, role: str, client: int) -> tuple[Tensor, Tensor]:
         """Return a client's local test part, or its validation part ("val")."""
@@ -158,12 +158,12 @@ class ClientDataCache:
             return self._parts[role, client]
         partition = self._all.partition
         if role == "test":
-            made = self.samples(partition.test_at(client, self.stage), partition.test_pool)
+            part = self.samples(partition.test_at(client, self.stage), partition.test_pool)
         else:
-            made = self.samples(partition.val[client], "train")
-        if self._keeps(client, made[0]):
-            self._parts[role, client] = made
-        return made
+            part = self.samples(partition.val[client], "train")
+        if self._keeps(client, part[0]):
+            self._parts[role, client] = part
+        return part
 
     def _keeps(self, client: int, x: Tensor) -> bool:
         """Return whether prepared data are kept.
@@ -194,14 +194,14 @@ class ClientDataCache:
     def test_chunk(self, chunk: int) -> tuple[Tensor, Tensor]:
         """Return the samples of a chunk (see `chunks`)."""
         if chunk not in self._test:
-            part = next(one for one in PARTS if chunk in chunks(self._all, one))
+            part = next(name for name in PARTS if chunk in chunks(self._all, name))
             pool, rows = self._all.scored_rows[part]
             first = (chunk - chunks(self._all, part).start) * EVAL_CHUNK
             changed = self._poison.test if part == "attack" else None
-            made = self.samples(rows[first : first + EVAL_CHUNK], pool, changed)
+            samples = self.samples(rows[first : first + EVAL_CHUNK], pool, changed)
             if part == "train":
-                return made  # clients' own data may be kept already, so these would be held twice
-            self._test[chunk] = made
+                return samples  # clients' own data may be kept already, so these would be held twice
+            self._test[chunk] = samples
         return self._test[chunk]
 
 
@@ -211,7 +211,7 @@ def chunks(data: FederatedData, part: str = "test") -> range:
     The chunks of the parts are numbered one after the other, in the order of PARTS.
     """
     counts = [
-        -(-len(data.scored_rows[one][1]) // EVAL_CHUNK) if one in data.scored_rows else 0 for one in PARTS
+        -(-len(data.scored_rows[name][1]) // EVAL_CHUNK) if name in data.scored_rows else 0 for name in PARTS
     ]
     first = sum(counts[: PARTS.index(part)])
     return range(first, first + counts[PARTS.index(part)])

@@ -49,7 +49,7 @@ def versions_in(store: Path, client: int) -> list[int]:
     start, end = f"client-{client:06d}@", ".safetensors"
     with contextlib.suppress(FileNotFoundError):
         names = os.listdir(store / _folder_of(client))
-        return sorted(int(one[len(start) : -len(end)]) for one in names if one.startswith(start))
+        return sorted(int(name[len(start) : -len(end)]) for name in names if name.startswith(start))
     return []
 
 
@@ -96,7 +96,7 @@ def _names(folder: Path) -> list[str]:
     """Return the names of the files of client states in a checkpoint, in order."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         names = os.listdir(folder)
-        return sorted(one for one in names if one.startswith("client-") and one.endswith(".safetensors"))
+        return sorted(name for name in names if name.startswith("client-") and name.endswith(".safetensors"))
     return []
 
 
@@ -121,14 +121,14 @@ def restore_client_states(source: Path, store: Path) -> None:
     """Make a checkpoint's client states the only ones in the store."""
     shutil.rmtree(store, ignore_errors=True)
     store.mkdir(parents=True)
-    made, begin, end = set(), os.fspath(source), os.fspath(store)
+    folders, begin, end = set(), os.fspath(source), os.fspath(store)
     for name in _names(source):
         if (parts := _NAME.fullmatch(name)) is None:
             continue
         folder = _folder_of(int(parts[1]))
-        if folder not in made:
+        if folder not in folders:
             (store / folder).mkdir()
-            made.add(folder)
+            folders.add(folder)
         link(f"{begin}/{name}", f"{end}/{folder}/{name}")
 
 
@@ -219,13 +219,13 @@ class ClientStateStore:
 
         States that are not in memory are not made again from their files, whose contents are enough.
         """
-        found = {}
+        digests = {}
         for client, version in sorted(versions.items()):
             if self.folder is not None and self.keeps and version and not self._holds(client, version):
-                found[client] = saved_digest(client_state_file(self.folder, client, version), ClientState)
+                digests[client] = saved_digest(client_state_file(self.folder, client, version), ClientState)
             elif (client_state := self.get(client, version)) is not None:
-                found[client] = digest(client_state)
-        return found
+                digests[client] = digest(client_state)
+        return digests
 
     def _holds(self, client: int, version: int) -> bool:
         held = self._held.get(client)

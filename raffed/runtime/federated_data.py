@@ -113,13 +113,13 @@ class FederatedData:
         held out. With a backdoor, "attack" is those of "test" that do not belong to the backdoor's target.
         With the measure `training`, "train" is the training samples of the same clients, of all stages.
         """
-        own, plan = len(self.dataset.y_test), self.faults
-        test = ("test", np.arange(own)) if own else ("train", np.concatenate(self.partition.test))
+        count, plan = len(self.dataset.y_test), self.faults
+        test = ("test", np.arange(count)) if count else ("train", np.concatenate(self.partition.test))
         val = [self.partition.val[client] for client in self.trainable] if self.partition.val else []
-        labels = self.dataset.y_test if own else self.dataset.y
+        labels = self.dataset.y_test if count else self.dataset.y
         others = test[1][labels[test[1]] != plan.backdoor_target]
         attack = {"attack": (test[0], others)} if plan.attack == "backdoor" else {}
-        more = {"train": ("train", np.concatenate([self.partition.train[one] for one in self.trainable]))}
+        more = {"train": ("train", np.concatenate([self.partition.train[c] for c in self.trainable]))}
         return {
             "test": test,
             "val": ("train", np.concatenate([np.zeros(0, np.int64), *val])),

@@ -43,35 +43,35 @@ def start_from(net: Net, weights: Mapping[str, Tensor], source: str) -> None:
     Raises:
         UsageError: A name is missing, unknown, or has another shape. The message lists them.
     """
-    own, rename = net.state_dict(), net.user_name if isinstance(net, OwnNet) else str
-    names = {rename(name): name for name in own}  # the user's name → the network's
-    missing = [one for one in names if one not in weights and not one.endswith(COUNTERS)]
-    unknown = [one for one in weights if one not in names]
+    tensors, rename = net.state_dict(), net.user_name if isinstance(net, OwnNet) else str
+    names = {rename(name): name for name in tensors}  # the user's name → the network's
+    missing = [name for name in names if name not in weights and not name.endswith(COUNTERS)]
+    unknown = [name for name in weights if name not in names]
     other = [
-        f"{one} {_shape(weights[one])} for {_shape(own[names[one]])}"
-        for one in names
-        if one in weights and weights[one].shape != own[names[one]].shape
+        f"{name} {_shape(weights[name])} for {_shape(tensors[names[name]])}"
+        for name in names
+        if name in weights and weights[name].shape != tensors[names[name]].shape
     ]
     said = [
-        f"{title} {', '.join(found[:SHOWN])}{f' and {len(found) - SHOWN} more' if len(found) > SHOWN else ''}"
-        for title, found in (("missing", missing), ("unexpected", unknown), ("other shapes", other))
-        if found
+        f"{title} {', '.join(wrong[:SHOWN])}{f' and {len(wrong) - SHOWN} more' if len(wrong) > SHOWN else ''}"
+        for title, wrong in (("missing", missing), ("unexpected", unknown), ("other shapes", other))
+        if wrong
     ]
     if said:
         raise UsageError(f"{source} does not fit the network: {'; '.join(said)}")
     with torch.no_grad():
-        for one, name in names.items():
-            if one in weights:
-                own[name].copy_(weights[one])
+        for user_name, name in names.items():
+            if user_name in weights:
+                tensors[name].copy_(weights[user_name])
 
 
 def put_state(net: Net, state: State) -> None:
     """Copy a model of a run into a network. Buffers that the model does not have stay as they are."""
-    own = net.state_dict()
+    tensors = net.state_dict()
     with torch.no_grad():
         for part in (state.w, state.b):
             for name, value in part.tensors.items():
-                own[name].copy_(value)
+                tensors[name].copy_(value)
 
 
 def _shape(value: Tensor) -> str:
@@ -95,10 +95,10 @@ def read_initial(model: Model) -> Arrays | None:
         return None
     path = Path(model.init)
     content = file_bytes("model.init", model.init, "put the file back")
-    found = hashlib.sha256(content).hexdigest()
-    if found != model.init_sha256:
+    actual = hashlib.sha256(content).hexdigest()
+    if actual != model.init_sha256:
         raise UsageError(
-            f"{path} has the SHA-256 {found[:12]}, and the run starts from {model.init_sha256[:12]}; put "
+            f"{path} has the SHA-256 {actual[:12]}, and the run starts from {model.init_sha256[:12]}; put "
             f"that file back"
         )
     return {name: tensor.numpy() for name, tensor in _tensors(path).items()}
@@ -128,16 +128,16 @@ def _tensors(path: Path) -> dict[str, torch.Tensor]:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
-            found: dict[str, torch.Tensor] = load_file(path)
+            tensors: dict[str, torch.Tensor] = load_file(path)
         else:
-            found = torch.load(path, map_location="cpu", weights_only=True)
+            tensors = torch.load(path, map_location="cpu", weights_only=True)
     except UNREADABLE as error:
         raise UsageError(f"{path} cannot be read as weights ({type(error).__name__}); {advice}") from error
-    if not isinstance(found, dict) or not all(
-        isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in found.items()
+    if not isinstance(tensors, dict) or not all(
+        isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in tensors.items()
     ):
         raise UsageError(f"{path} is not a table of tensors; {advice}")
-    return {name: _plain(value, f"{path}: {name}") for name, value in found.items()}
+    return {name: _plain(value, f"{path}: {name}") for name, value in tensors.items()}
 
 
 def _plain(value: torch.Tensor, where: str) -> torch.Tensor:

@@ -107,10 +107,10 @@ def check_switches() -> None:
     Raises:
         UsageError: A setting is not as a run needs it.
     """
-    for name, (found, wanted) in _switches().items():
-        if found != wanted:
+    for name, (actual, wanted) in _switches().items():
+        if actual != wanted:
             raise UsageError(
-                f"{name} is {found} in this process, but a run is only reproducible with {wanted}; set "
+                f"{name} is {actual} in this process, but a run is only reproducible with {wanted}; set "
                 f"it back, "
                 "or run it in processes of its own: runtime.execution = 'ray'"
             )
@@ -122,10 +122,10 @@ def check_unchanged() -> None:
     Raises:
         RaffedError: A setting was changed.
     """
-    for name, (found, wanted) in _switches().items():
-        if found != wanted:
+    for name, (actual, wanted) in _switches().items():
+        if actual != wanted:
             raise RaffedError(
-                f"{name} became {found} during the run, and it changes results; the rounds before are "
+                f"{name} became {actual} during the run, and it changes results; the rounds before are "
                 f"kept: set it back to {wanted} and resume the run"
             )
 
@@ -174,7 +174,7 @@ def bf16_gain() -> float:
         with torch.no_grad():
             factors = torch.ones(64, 512), torch.ones(512, 512)
             single, low = (
-                _seconds(*(one.to(kind) for one in factors)) for kind in (torch.float32, torch.bfloat16)
+                _seconds(*(factor.to(kind) for factor in factors)) for kind in (torch.float32, torch.bfloat16)
             )
     finally:
         set_threads(threads)

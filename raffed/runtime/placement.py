@@ -70,7 +70,7 @@ class PlacementPlan:
         shares: list[list[Stack]] = [[] for _ in self.homes]
         loads = [math.inf if actor in without else 0.0 for actor in range(len(self.homes))]
         target = max(sum(work) / (len(self.homes) - len(without)), max(work))
-        for steps, stack in sorted(zip(work, stacks, strict=True), key=lambda one: (-one[0], one[1])):
+        for steps, stack in sorted(zip(work, stacks, strict=True), key=lambda pair: (-pair[0], pair[1])):
             actor = home[stack[0]]
             if not self.sticky and loads[actor] + steps > target:
                 actor = min(range(len(loads)), key=lambda a: (loads[a], a))

@@ -43,11 +43,11 @@ def outline(value: Any, path: str, arrays: Arrays) -> dict[str, Json]:
         return {"tensor": True}
     if isinstance(value, Record):
         inner: dict[str, Json] = {
-            name: outline(one, f"{path}.{name}", arrays) for name, one in fields_of(value).items()
+            name: outline(field, f"{path}.{name}", arrays) for name, field in fields_of(value).items()
         }
         return {"record": stored_name(type(value)), "fields": inner}
     if isinstance(value, dict):
-        return {"slots": {key: outline(one, f"{path}[{key}]", arrays) for key, one in value.items()}}
+        return {"slots": {key: outline(slot, f"{path}[{key}]", arrays) for key, slot in value.items()}}
     if value is None or isinstance(value, int | float | str):
         return {"plain": value}
     raise TypeError(f"{path}: a {type(value).__name__} cannot be stored")
@@ -178,9 +178,9 @@ def saved_digest(path: Path, kind: type[Private]) -> str:
         raw = path.read_bytes()
         header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
         text = header["__metadata__"]["outline"]
-        found = json.loads(text)["record"]
-        if found != stored_name(kind):
-            raise ValueError(f"it holds a {found}")
+        recorded = json.loads(text)["record"]
+        if recorded != stored_name(kind):
+            raise ValueError(f"it holds a {recorded}")
         return _digest_of(text, load(raw))
 
 

@@ -48,8 +48,8 @@ def references_in(config: RunConfig) -> dict[str, str]:
         "loss": reference_of(config.loss, LOSS_GROUP, ()),
         "schedule": config.local.schedule if is_reference(config.local.schedule) else None,
     }
-    for one in names_in(config.federation.metrics):
-        named[f"metric {one}"] = metric_function(one).reference
+    for metric in names_in(config.federation.metrics):
+        named[f"metric {metric}"] = metric_function(metric).reference
     return {role: reference for role, reference in named.items() if reference is not None}
 
 
@@ -92,36 +92,36 @@ def method_of(config: RunConfig) -> Method:
     )
 
 
-def with_mean(made: Method, federation: Federation) -> Method:
+def with_mean(method: Method, federation: Federation) -> Method:
     """Return a method with the mean that a run asks for.
 
     Args:
-        made: The method as its factory makes it.
+        method: The method as its factory makes it.
         federation: The settings of the run.
 
     Raises:
         UsageError: The method does not admit it, or two settings contradict each other.
     """
     rule = federation.mean_rule()
-    if rule is not None and made.why_no_robust_mean:
+    if rule is not None and method.why_no_robust_mean:
         raise UsageError(
-            f"federation.mean = {federation.mean!r}: {made.name} does not admit it, because "
-            f"{made.why_no_robust_mean}; leave it out, or use another method"
+            f"federation.mean = {federation.mean!r}: {method.name} does not admit it, because "
+            f"{method.why_no_robust_mean}; leave it out, or use another method"
         )
-    by, asked = _weighting(federation, made.mean.by)
-    if by != made.mean.by and made.mean.fixed:
-        raise UsageError(f"{asked}: {made.name} requires the weights {made.mean.by!r}; leave it out")
-    if by == made.mean.by and rule is None:
-        return made
-    mean = dataclasses.replace(made.mean, by="clients" if by == "clients" else "samples", rule=rule)
-    return dataclasses.replace(made, mean=mean)
+    by, asked = _weighting(federation, method.mean.by)
+    if by != method.mean.by and method.mean.fixed:
+        raise UsageError(f"{asked}: {method.name} requires the weights {method.mean.by!r}; leave it out")
+    if by == method.mean.by and rule is None:
+        return method
+    mean = dataclasses.replace(method.mean, by="clients" if by == "clients" else "samples", rule=rule)
+    return dataclasses.replace(method, mean=mean)
 
 
-def with_compression(made: Method, rule: CompressionRule, asked: str, privacy: Privacy) -> Method:
+def with_compression(method: Method, rule: CompressionRule, asked: str, privacy: Privacy) -> Method:
     """Return a method whose clients compress what they upload.
 
     Args:
-        made: The method.
+        method: The method.
         rule: The compression.
         asked: The setting that asks for it, for messages.
         privacy: The privacy of the run.
@@ -132,8 +132,8 @@ def with_compression(made: Method, rule: CompressionRule, asked: str, privacy: P
     from raffed.core.ingredients import Compression, CompressionWithFeedback
 
     against = ""
-    if made.split.personal == "all":
-        against = f"the clients of {made.name} upload no weights"
+    if method.split.personal == "all":
+        against = f"the clients of {method.name} upload no weights"
     elif privacy.masks:
         against = "a masked upload has a random number in every place, so none can be left out or shortened"
     elif privacy.noise and privacy.noise_at == "client":
@@ -141,7 +141,7 @@ def with_compression(made: Method, rule: CompressionRule, asked: str, privacy: P
     if against:
         raise UsageError(f"{asked}: {against}; leave it out")
     kind = CompressionWithFeedback if rule.feedback else Compression
-    return dataclasses.replace(made, compression=kind(rule))
+    return dataclasses.replace(method, compression=kind(rule))
 
 
 def _weighting(federation: Federation, usual: str) -> tuple[str, str]:
@@ -220,20 +220,20 @@ def network_of(
         UsageError: The run gives another value than the method requires, or the method requires something
             that this network cannot have.
     """
-    made, model = method_of(config) if method is None else method, config.model
-    wanted = dict(made.network)
+    used, model = method_of(config) if method is None else method, config.model
+    wanted = dict(used.network)
     if wanted:
-        _check_reserved(made.name, model.name, wanted)
+        _check_reserved(used.name, model.name, wanted)
     for name, value in wanted.items():
         given = model.args.get(name, value)
         if given != value:
             raise UsageError(
-                f"{made.name} requires a network with {name} = {_shown(value)}, and model.args has {name} = "
+                f"{used.name} requires a network with {name} = {_shown(value)}, and model.args has {name} = "
                 f"{_shown(given)}; leave it out (--model-arg)"
             )
-    parts = tuple(one.part for one in made.passes)
+    parts = tuple(pass_.part for pass_ in used.passes)
     args = {**model.args, **wanted}
-    return NetworkRequest(model, args, config.numerics, config.seed, made.name, made.network, parts, initial)
+    return NetworkRequest(model, args, config.numerics, config.seed, used.name, used.network, parts, initial)
 
 
 def network_line(network: NetworkRequest) -> str:

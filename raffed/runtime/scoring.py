@@ -104,9 +104,9 @@ class ModelScorer:
         self, metrics: Iterable[OwnMetric], held: ClientModels, x: Tensor, y: Tensor
     ) -> dict[str, ExtraMeasure]:
         """Return the values of the user's own metrics of the client's personalised model."""
-        found = list(self._personal_answers(held, x, y))
-        scores, labels = torch.cat([one.cpu() for one, _ in found]), y.cpu()
-        return {one.name: ExtraMeasure(one.measure(scores, labels), len(labels)) for one in metrics}
+        answers = list(self._personal_answers(held, x, y))
+        scores, labels = torch.cat([answer.cpu() for answer, _ in answers]), y.cpu()
+        return {metric.name: ExtraMeasure(metric.measure(scores, labels), len(labels)) for metric in metrics}
 
     def _personal_answers(self, held: ClientModels, x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the logits of the client's personalised model and the labels, chunk by chunk."""
@@ -145,26 +145,26 @@ class ModelScorer:
             parts = zip(torch.split(x, list(lengths)), torch.split(y, list(lengths)), strict=True)
             by_stage = tuple(self.personal(done, *part, observed) for part in parts)
             whole = by_stage[0]
-            for one in by_stage[1:]:
-                whole = whole + one
+            for stage in by_stage[1:]:
+                whole = whole + stage
             return ClientScores({**scores, "personal": whole}, stages=by_stage)
         same = self._personal is None
-        own = scores["local"] if same else self.personal(done, x, y, observed)
-        return ClientScores({**scores, "personal": own})
+        score = scores["local"] if same else self.personal(done, x, y, observed)
+        return ClientScores({**scores, "personal": score})
 
     def survey(
         self, held: ClientModels, whole: State | None, x: Tensor, y: Tensor, observed: Tensor
     ) -> ClientScores:
         """Score a client between rounds: the server's model, if it has all layers, and the client's own."""
-        own = self.personal(held, x, y, observed)
+        score = self.personal(held, x, y, observed)
         if whole is None:
-            return ClientScores({"personal": own})
+            return ClientScores({"personal": score})
         same = False
         if not self._answers:
             personal = self._personal
             state = held.trained if personal is None else personal.model(held.views["personal"])
             same = same_bits(state, whole)
-        return ClientScores({"global": own if same else self.of(whole, x, y, observed), "personal": own})
+        return ClientScores({"global": score if same else self.of(whole, x, y, observed), "personal": score})
 
 
 def same_bits(a: State, b: State) -> bool:
@@ -191,17 +191,17 @@ class RoundScorer:
         """
         federation, partition, cache = self._data.federation, self._data.partition, self._cache
         client, observed = participant.client, participant.data.class_counts > 0
-        found = NO_SCORES
+        scores = NO_SCORES
         if len(partition.test[client]):
             x, y = cache.local_part("test", client)
             lengths = partition.test_lengths(client, cache.stage)
-            found = self._scorer.after(done, x, y, observed, lengths)
+            scores = self._scorer.after(done, x, y, observed, lengths)
         if round + 1 == federation.rounds and federation.asks("spectrum"):
-            found = found._replace(extra={"eigenvalue_variance": self._spectrum(participant, done)})
+            scores = scores._replace(extra={"eigenvalue_variance": self._spectrum(participant, done)})
         if partition.val and len(partition.val[client]):
             held = self._scorer.personal(done, *cache.local_part("val", client), observed)
-            found = found._replace(validation=held)
-        return found._replace(own=self._own(participant, done)) if self._data.own_metrics else found
+            scores = scores._replace(validation=held)
+        return scores._replace(own=self._own(participant, done)) if self._data.own_metrics else scores
 
     def _own(self, participant: Participant, done: ClientRound) -> dict[tuple[str, str], ExtraMeasure]:
         """Measure the client's personalised model by the run's own metrics, on its own parts."""

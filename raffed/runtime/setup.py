@@ -60,7 +60,7 @@ class Setup:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields for a pickle, which is read in order: the code comes first."""
-        names = ("code", *(one.name for one in dataclasses.fields(self)))
+        names = ("code", *(f.name for f in dataclasses.fields(self)))
         return {name: getattr(self, name) for name in names}
 
     @functools.cached_property
@@ -120,8 +120,8 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, da
     _check_before_reading(split, network, config)
     if checked is not None:
         checked()
-    whole, found = load_data(data, data_sha256)
-    if found:
+    whole, own_sha256 = load_data(data, data_sha256)
+    if own_sha256:
         split.check_data(whole.name, whole.num_classes)
     if config.loss:
         check_loss(config.loss, config.loss_args, whole.num_classes, stacked=config.numerics.cohort > 1)
@@ -129,7 +129,7 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, da
     with dataset.naming(data.split):
         held = draw_partition(data, config.seed, split, dataset, method.server.required_data().labelled)
         held = dataclasses.replace(held, recipe={**held.recipe, "transform": style_of(data, held)})
-        setup = Setup(config, dataset, held, found, network.initial, code_of(config))
+        setup = Setup(config, dataset, held, own_sha256, network.initial, code_of(config))
         clients = setup.data
         clients.transform.check_fits(dataset.name, dataset.input_shape)
         clients.stage(0)  # raises an error if the rounds do not fit the stages
@@ -146,7 +146,7 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, da
             check_waiting(config, method, in_stages=stages is not None)
         shares, clients_held = method.split.personal != "all", held.num_clients
         check_attack(config.faults, method.name, shares, clients_held, dataset.x, dataset.num_classes)
-        if found or dataset.x.shape[1:] != DATASETS[dataset.name].shape:
+        if own_sha256 or dataset.x.shape[1:] != DATASETS[dataset.name].shape:
             check_model(network, clients)
         if is_own(config.model.name) and clients.input_dtype == "int64":
             check_ids(network, dataset)
@@ -328,7 +328,7 @@ def _check_epochs(local: Local, method: str, passes: Sequence[Pass]) -> None:
             f"local.epochs_to = {high}: epochs are drawn from local.epochs = {low:g}, which must be a whole "
             f"number from 1 to {high}"
         )
-    if high and all(one.epochs is not None for one in passes):
+    if high and all(pass_.epochs is not None for pass_ in passes):
         raise UsageError(
             f"local.epochs_to = {high} has no effect on {method}, whose arguments set the epochs of "
             "every pass; leave it out"

@@ -90,9 +90,9 @@ def draw_partition(data: Data, seed: int, split: Split, dataset: Dataset, labell
 
     def drawn() -> Partition:
         labels, classes = dataset.y, dataset.num_classes
-        own = draw_server_holdout(labels, classes, labelled, seed)
+        holdout = draw_server_holdout(labels, classes, labelled, seed)
         pool = LabelPool(labels, classes, dataset.clients, dataset.y_test, dataset.test_clients)
-        return held_out(partition_beside(own, split, pool, seed, data.local_test), data.validation, seed)
+        return held_out(partition_beside(holdout, split, pool, seed, data.local_test), data.validation, seed)
 
     kept = _kept.get()
     among = None if kept is None or is_own(data.dataset) else kept.partitions
@@ -115,10 +115,10 @@ def load_data(data: Data, data_sha256: str = "") -> tuple[Dataset, str]:
     from raffed.data.own_data import is_own, load_own
 
     if is_own(data.dataset):
-        found, sha256 = load_own(data.dataset, data_sha256)
+        dataset, sha256 = load_own(data.dataset, data_sha256)
     else:
-        found, sha256 = _published(data), ""
-    return (joined(found) if data.pool == "joined" else found), sha256
+        dataset, sha256 = _published(data), ""
+    return (joined(dataset) if data.pool == "joined" else dataset), sha256
 
 
 def _published(data: Data) -> Dataset:
@@ -127,8 +127,8 @@ def _published(data: Data) -> Dataset:
     kept = _kept.get()
     place = data.dataset, data.root, data.download
     if kept is not None and place not in kept.datasets:
-        for one in (kept.datasets, kept.smaller, kept.partitions):
-            one.clear()
+        for cache in (kept.datasets, kept.smaller, kept.partitions):
+            cache.clear()
     return _once(None if kept is None else kept.datasets, place, lambda: load_dataset(*place))
 
 
@@ -162,7 +162,7 @@ def check_network(
     def parameters() -> Sequence[str]:
         net = network.build(shape, classes, dtype, quick=True)
         begin_from(net, network.initial, network.model.init)
-        return tuple(one for one, _ in net.named_parameters())
+        return tuple(parameter for parameter, _ in net.named_parameters())
 
     key = repr(network.model), repr(network.args), shape, classes, dtype
     kept = _kept.get()  # within `read_once` a network is built once
@@ -175,7 +175,7 @@ def _check_own(network: NetworkRequest, shape: tuple[int, ...], classes: int, dt
     from raffed.runtime.initial_weights import begin_from
 
     name, net = network.model.name, network.build(shape, classes, dtype)
-    _check_passes(network, [one for one, _ in net.named_parameters()])
+    _check_passes(network, [parameter for parameter, _ in net.named_parameters()])
     check_seeded(net, network.build(shape, classes, dtype), name)
     begin_from(net, network.initial, network.model.init)
     Laws(net, name, ModelInputs(shape, dtype), classes).check(network.numerics.cohort)
@@ -216,7 +216,7 @@ def _check_passes(network: NetworkRequest, names: Sequence[str]) -> None:
     from raffed.core.parts import in_part
 
     for part in dict.fromkeys(network.parts):
-        if part in ("body", "base") and not any(in_part(one, part) for one in names):
+        if part in ("body", "base") and not any(in_part(name, part) for name in names):
             raise UsageError(
                 f"{network.method} trains the body of the network apart, and {network.model.name} has no "
                 f"weights below its head; use another network (--model)"

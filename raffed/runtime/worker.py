@@ -71,18 +71,18 @@ class UploadPipeline:
     def send(
         self,
         accumulator: UploadAccumulator,
-        made: Sequence[tuple[ParticipantOrder, Broadcast, Upload]],
+        uploads: Sequence[tuple[ParticipantOrder, Broadcast, Upload]],
         where: str,
     ) -> None:
         """Add up the uploads that count, and check that damaged ones are refused.
 
         Args:
             accumulator: The partial sum.
-            made: Clients with what they have downloaded and uploaded.
+            uploads: Clients with what they have downloaded and uploaded.
             where: Beginning of an error message.
         """
         counted = []
-        for entry, down, plain in made:
+        for entry, down, plain in uploads:
             upload = self._guarded(self._sent(plain, down, entry.client), down, entry.client, where)
             if entry.fault.outcome == "counted":
                 counted.append((entry.client, entry.weight, upload))
@@ -217,8 +217,8 @@ class ClientWorker:
                 if share.measure and self.setup.config.federation.measures_strength(broadcast.round):
                     strengths = [term_strengths(self.method, here, *pair, self.session) for pair in pairs]
                     scores = [
-                        score._replace(strengths=found)
-                        for score, found in zip(scores, strengths, strict=True)
+                        score._replace(strengths=terms)
+                        for score, terms in zip(scores, strengths, strict=True)
                     ]
             with watch.part("disk"):
                 for participant, done in pairs:
@@ -264,13 +264,13 @@ class ClientWorker:
     def losses(self, broadcast: Broadcast, share: ActorShare) -> dict[int, float]:
         """Return client → mean cross-entropy of the downloaded model on its training samples."""
         self.data.enter(self.setup.data.stage(broadcast.round))
-        here, found = moved(broadcast, self.device), {}
+        here, losses = moved(broadcast, self.device), {}
         for entry in itertools.chain.from_iterable(share.stacks):
             data = self.data.client(entry.client)
             sent = download(here, entry.client, self.device)
             state = joined(self.method.split, sent, self.store.get(entry.client, entry.version), self.net)
-            found[entry.client] = self.scorer.of(state, data.x, data.y).mean_loss
-        return found
+            losses[entry.client] = self.scorer.of(state, data.x, data.y).mean_loss
+        return losses
 
     @user_errors()
     def survey(
@@ -286,19 +286,19 @@ class ClientWorker:
         self.data.enter(self.setup.data.stage(broadcast.round - 1))
         here = moved(broadcast, self.device)
         full = None if whole is None else State(whole.w, whole.b).to(self.device)
-        found = []
+        surveyed = []
         for entry in itertools.chain.from_iterable(share.stacks):
             client = entry.client
             if len(self.setup.partition.test[client]):
                 participant = participant_of(entry, self.store, self.data)
                 held = between_rounds(self.method, here, participant, self.session)
                 x, y = self.data.local_part("test", client)
-                found.append(
+                surveyed.append(
                     SurveyedClient(
                         client, self.scorer.survey(held, full, x, y, participant.data.class_counts > 0)
                     )
                 )
-        return found
+        return surveyed
 
     def own_layers(self, share: ActorShare) -> NDArray[np.int64] | None:
         """Return Σ p_i v_i of the layers that these clients keep, as an exact sum."""
@@ -368,15 +368,15 @@ class SerialBackend:
         return lambda: total(self._worker.evaluate(broadcast, self._chunks[part]))
 
     def losses(self, order: RoundOrder) -> list[float]:
-        found = self._worker.losses(order.broadcast, order.share(order.stacks))
-        return [found[client] for client in order.participants]
+        losses = self._worker.losses(order.broadcast, order.share(order.stacks))
+        return [losses[client] for client in order.participants]
 
     def survey(self, order: RoundOrder, whole: Broadcast | None) -> list[SurveyedClient]:
         return self._worker.survey(order.broadcast, whole, order.share(order.stacks))
 
     def own_layers(self, order: RoundOrder) -> list[NDArray[np.int64]]:
-        found = self._worker.own_layers(order.share(order.stacks))
-        return [] if found is None else [found]
+        layers = self._worker.own_layers(order.share(order.stacks))
+        return [] if layers is None else [layers]
 
     def client_state_digests(self, versions: dict[int, int]) -> dict[int, str]:
         return self._worker.store.digests(versions)

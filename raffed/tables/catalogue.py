@@ -75,7 +75,7 @@ def chosen(item: Item, only: Sequence[str]) -> tuple[Cell, ...]:
         UnknownNameError: A text matches no cell.
         UsageError: Each text matches a cell, and no cell matches all of them.
     """
-    found = item.cells
+    cells = item.cells
     names = {name.lower() for cell in item.cells for name in (cell.row, cell.column)}
 
     def matches(cell: Cell, text: str) -> bool:
@@ -85,19 +85,19 @@ def chosen(item: Item, only: Sequence[str]) -> tuple[Cell, ...]:
 
     for text in only:
         whole = text.strip().lower()
-        parts = [one.strip() for one in whole.split(",") if one.strip()]
+        parts = [part.strip() for part in whole.split(",") if part.strip()]
         among = [whole] if any(matches(cell, whole) for cell in item.cells) else parts
-        fitting = {id(cell) for cell in item.cells if any(matches(cell, one) for one in among)}
+        fitting = {id(cell) for cell in item.cells if any(matches(cell, wanted) for wanted in among)}
         if not fitting:
             known = {cell.row for cell in item.cells} | {cell.column for cell in item.cells}
             raise UnknownNameError(f"row or column of {item.key}", text, known)
-        found = tuple(cell for cell in found if id(cell) in fitting)
-    if only and not found:  # a study has no cells
+        cells = tuple(cell for cell in cells if id(cell) in fitting)
+    if only and not cells:  # a study has no cells
         raise UsageError(
             f"no cell of {item.key} matches all of {', '.join(map(repr, only))} at once, as several --only "
             f"ask; for cells that match one of them give --only {','.join(only)!r}"
         )
-    return found
+    return cells
 
 
 def run_of(
@@ -153,8 +153,8 @@ def table(
 
     Example:
         >>> import raffed
-        >>> one = raffed.table("t", "One run", {("FedAvg", "digits"): raffed.RunConfig()})
-        >>> one.key
+        >>> table = raffed.table("t", "One run", {("FedAvg", "digits"): raffed.RunConfig()})
+        >>> table.key
         'own/t'
     """
     _check_settings(name, paper, measure, margin, runs)
@@ -164,12 +164,12 @@ def table(
         Cell(*place, config, {"value": repr(float(numbers[place]))} if place in numbers else {})
         for place, config in runs.items()
     )
-    made = tuple(claims)
-    for claim in made:
+    claimed = tuple(claims)
+    for claim in claimed:
         _check_places(f"table {name}: the claim {claim.text!r}", sorted(claim.places({})), runs)
     rows = list(dict.fromkeys(row for row, _ in runs))
     first = check_choice("baseline", baseline or rows[0], rows)
-    return Item(paper, name, title, measure, cells, (), margin, first, note, proxy, claims=made)
+    return Item(paper, name, title, measure, cells, (), margin, first, note, proxy, claims=claimed)
 
 
 def _check_settings(
@@ -213,27 +213,27 @@ def own_items(reference: str) -> dict[str, Item]:
         raise UsageError(
             f"--items {reference!r} is not a reference; write package.module:TABLE or ./items.py:TABLE"
         )
-    found = load(reference)
-    if inspect.isfunction(found):
+    loaded = load(reference)
+    if inspect.isfunction(loaded):
         with user_errors(reference):
-            found = found()
-    several = [*found.values()] if isinstance(found, Mapping) else found
+            loaded = loaded()
+    several = [*loaded.values()] if isinstance(loaded, Mapping) else loaded
     given = [*several] if isinstance(several, list | tuple) else [several]
-    tables = [one for one in given if isinstance(one, Item)]
+    tables = [item for item in given if isinstance(item, Item)]
     if not tables or len(tables) < len(given):
-        odd = next((one for one in given if not isinstance(one, Item)), found)
+        odd = next((value for value in given if not isinstance(value, Item)), loaded)
         raise UsageError(
             f"{reference}: a {type(odd).__name__} is not a table; make it by raffed.table(...), or give a "
             f"list of such tables"
         )
-    methods = {cell.config.method for one in tables for cell in one.cells}
+    methods = {cell.config.method for item in tables for cell in item.cells}
     gate.note_in_table([*filter(is_authors, methods)])
-    keys = [one.key for one in tables]
+    keys = [item.key for item in tables]
     twice = next((key for key in keys if keys.count(key) > 1), None)
     if twice is not None:
         raise UsageError(f"{reference}: there are two tables {twice}; give them different names")
     sources = sources_of(reference)
-    return {one.key: replace(one, source=sources) for one in tables}
+    return {item.key: replace(item, source=sources) for item in tables}
 
 
 def own_item(reference: str, text: str | None) -> Item:
@@ -269,14 +269,14 @@ def as_released(item: Item) -> Item:
     defines them.
     """
     if item.released is None:
-        known = ", ".join(key for key, one in all_items().items() if one.released is not None)
+        known = ", ".join(key for key, other in all_items().items() if other.released is not None)
         raise UsageError(f"{item.key}: it has no settings of a released code; these items have some: {known}")
     cells = tuple(
         replace(cell, config=config, setting=setting)
         for cell in item.cells
         for setting, config in item.released(cell.config).items()
     )
-    claims = tuple(one for one in item.claims if one.within != 0)
+    claims = tuple(claim for claim in item.claims if claim.within != 0)
     title = f"{item.title}, as the released code"
     note = (
         "the released code's variants of the methods and its settings; shown is the best by this table's own "

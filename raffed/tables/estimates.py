@@ -40,7 +40,7 @@ def corrected(jobs: Sequence[PlannedRun], whole: Callable[[PlannedRun], float]) 
         jobs: The runs of a table, with the estimated seconds of those that are not finished.
         whole: Returns the estimated seconds of a finished run from its beginning; 0 if nothing is known.
     """
-    found: dict[tuple[object, ...], list[float]] = {}
+    by_kind: dict[tuple[object, ...], list[float]] = {}
     here = hardware()
     for job in jobs:
         if not job.done:
@@ -49,8 +49,8 @@ def corrected(jobs: Sequence[PlannedRun], whole: Callable[[PlannedRun], float]) 
         seconds = record.get("seconds", 0.0)
         if expected and seconds and all(record["hardware"].get(name) == here[name] for name in SAME):
             kind = _kind(RunConfig.from_dict(record["config"]))
-            found.setdefault(kind, []).append(seconds / expected)
-    ratio = {kind: statistics.median(ratios) for kind, ratios in found.items()}
+            by_kind.setdefault(kind, []).append(seconds / expected)
+    ratio = {kind: statistics.median(ratios) for kind, ratios in by_kind.items()}
     return [replace(job, seconds=job.seconds * ratio.get(_kind(job.config), 1.0)) for job in jobs]
 
 
@@ -72,7 +72,7 @@ def _probed_by(config: RunConfig) -> tuple[str, tuple[object, ...]]:
     return data.split, (data.dataset, data.transform, config.model.name, config.local.batch_size, gpu)
 
 
-def estimated(found: Iterable[PlannedRun], tell: Callable[[str], None]) -> list[PlannedRun]:
+def estimated(jobs: Iterable[PlannedRun], tell: Callable[[str], None]) -> list[PlannedRun]:
     """Return the jobs with the seconds they may still take, from a probe of each data set and network.
 
     A job whose data are missing is marked as left out. A probe trains one client of FedAvg for a few steps,
@@ -80,7 +80,7 @@ def estimated(found: Iterable[PlannedRun], tell: Callable[[str], None]) -> list[
     measured seconds correct the estimate (`corrected`).
     """
     probes = _Probes(tell)
-    return corrected([probes.estimate(job) for job in found], probes.whole)
+    return corrected([probes.estimate(job) for job in jobs], probes.whole)
 
 
 class _Probes:
@@ -109,7 +109,7 @@ class _Probes:
         """Return the estimated seconds of a job from its beginning; 0 if its network was not probed."""
         config = without_engine(job.config)
         key = _probed_by(config)
-        like = [one for (_, probed), one in self._speeds.items() if probed == key[1]]
+        like = [measured for (_, probed), measured in self._speeds.items() if probed == key[1]]
         speed = self._speeds.get(key, like[0] if like else "")
         if isinstance(speed, str):
             return 0.0
@@ -173,8 +173,8 @@ def _probed(config: RunConfig) -> Speed | str:
     small = replace(config, method="fedavg", args={}, local=local, faults=Faults(), runtime=runtime)
     try:
         small = replace(small, federation=Federation(rounds=stages_of(config.data)))
-        one = 1 / prepare_run(small).partition.num_clients  # a round
-        rows = run(small.changed({"federation.participation": one})).to_pandas()
+        rate = 1 / prepare_run(small).partition.num_clients  # a round
+        rows = run(small.changed({"federation.participation": rate})).to_pandas()
     except UsageError as error:
         return " ".join(str(error).split())
     timed = rows[rows["seconds"].notna()]

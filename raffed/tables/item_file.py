@@ -52,7 +52,7 @@ def check_source(item: Item, scale: str, out: Path) -> None:
     if item.source is None:
         return
     folder = item.folder(scale, out)
-    names = [str(one["file"]) for one in _changes(_files(folder) or item.source.files, item.source)]
+    names = [str(change["file"]) for change in _changes(_files(folder) or item.source.files, item.source)]
     if names:
         raise RunFolderError(
             f"{folder / ITEM_FILE}: {', '.join(names)} changed since this table was begun with "
@@ -68,8 +68,8 @@ def check_code_of(jobs: Sequence[Planned]) -> None:
         RunFolderError: A run was made with other code than there is now. The message names the file.
     """
     for job in jobs:
-        own = isinstance(job, PlannedRun) and (references_in(job.config) or is_authors(job.config.method))
-        if isinstance(job, PlannedRun) and own and job.done:
+        code = isinstance(job, PlannedRun) and (references_in(job.config) or is_authors(job.config.method))
+        if isinstance(job, PlannedRun) and code and job.done:
             check_code(job.folder, read_run(job.folder), job.config, accept=False)
 
 
@@ -103,14 +103,14 @@ def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) ->
     analysis/reproduction/verdicts.py makes tables from it, and analysis/studies.py figures.
     """
     folder = item.folder(scale, out)
-    found = [job for job in planned if isinstance(job, PlannedRun)]
+    runs = [job for job in planned if isinstance(job, PlannedRun)]
     studies = [job for job in planned if isinstance(job, PlannedStudy)]
     make_folder(folder)
-    wanted = {(cell.row, cell.column): cell for job in found for cell in job.cells}
+    wanted = {(cell.row, cell.column): cell for job in runs for cell in job.cells}
     order = dict.fromkeys((cell.row, cell.column) for cell in item.cells)  # the table's, not that of the runs
     cells = {place: wanted[place] for place in (*order, *wanted) if place in wanted}
     columns = {column for _, column in cells}
-    averages = [(one, of) for one, of in item.averaged(scale) if columns >= set(of)]
+    averages = [(mean, of) for mean, of in item.averaged(scale) if columns >= set(of)]
     about = {
         "schema": 1,
         "paper": item.paper,
@@ -123,14 +123,14 @@ def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) ->
         "margin": item.margin,
         "baseline": item.baseline,
         "note": item.note,
-        "cells": _cells(cells, _folders(found, folder)),
-        "averages": [{**asdict(one), "of": list(of), "whole": len(one.of)} for one, of in averages],
-        "claims": _claims(item, scale, cells.keys(), {one.column: of for one, of in averages}),
+        "cells": _cells(cells, _folders(runs, folder)),
+        "averages": [{**asdict(mean), "of": list(of), "whole": len(mean.of)} for mean, of in averages],
+        "claims": _claims(item, scale, cells.keys(), {mean.column: of for mean, of in averages}),
         "picture": item.picture,
         "study": item.study,
         "studies": [os.path.relpath(job.folder, folder) for job in studies if job.done],
-        "left_out": _left_out(found, studies),
-        **search_record(item, scale, out, found),
+        "left_out": _left_out(runs, studies),
+        **search_record(item, scale, out, runs),
         **source_record(item, folder),
         **({} if item.published is None else {"published": asdict(item.published)}),
     }
@@ -138,10 +138,10 @@ def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) ->
     return folder / ITEM_FILE
 
 
-def _folders(found: Iterable[PlannedRun], folder: Path) -> Folders:
+def _folders(jobs: Iterable[PlannedRun], folder: Path) -> Folders:
     """Return the folders of the finished runs behind every cell, relative to `folder`."""
     runs: Folders = {}
-    for job in found:
+    for job in jobs:
         for cell in job.cells:
             of = runs.setdefault((cell.row, cell.column), {}).setdefault(cell.setting, [])
             of += [os.path.relpath(job.folder, folder)] if job.done and job.trial is None else []
@@ -158,7 +158,7 @@ def _cells(kept: Mapping[Place, Cell], runs: Folders) -> list[Noted]:
             "runs": list(chain(*runs[place].values())),
             **({"measure": cell.measure} if cell.measure else {}),
             **({} if cell.target else {"target": False}),
-            **({"witnesses": [dict(one) for one in cell.witnesses]} if cell.witnesses else {}),
+            **({"witnesses": [dict(witness) for witness in cell.witnesses]} if cell.witnesses else {}),
             **(
                 {"settings": [{"setting": name, "runs": of} for name, of in runs[place].items()]}
                 if cell.setting
@@ -170,9 +170,9 @@ def _cells(kept: Mapping[Place, Cell], runs: Folders) -> list[Noted]:
     ]
 
 
-def _left_out(found: Iterable[PlannedRun], studies: Iterable[PlannedStudy]) -> list[str]:
+def _left_out(jobs: Iterable[PlannedRun], studies: Iterable[PlannedStudy]) -> list[str]:
     """Return what was not done, and why. A trial that diverged is an outcome like another."""
-    lost = [job for job in found if job.left_out and not (job.trial and job.left_out.startswith(DIVERGED))]
+    lost = [job for job in jobs if job.left_out and not (job.trial and job.left_out.startswith(DIVERGED))]
     # With the seed of a run that diverged, so that tables can count such runs
     why = {job.folder: job.left_out.replace(DIVERGED, f"{DIVERGED}: seed {job.seed}", 1) for job in lost}
     runs = {f"{', '.join(cell.place)}: {why[job.folder]}" for job in lost for cell in job.cells}
@@ -189,8 +189,8 @@ def _claims(
 
     An average stands for the cells of its columns.
     """
-    made = [one for one in item.claims if scale == "full" or not one.sized]
-    return [asdict(one) for one in made if one.places(averages) <= set(kept)]
+    claims = [claim for claim in item.claims if scale == "full" or not claim.sized]
+    return [asdict(claim) for claim in claims if claim.places(averages) <= set(kept)]
 
 
 def _unit(item: Item, cells: Iterable[Cell]) -> str:

@@ -339,5 +339,5 @@ class Item:
         left out.
         """
         there = {cell.column for cell in self.cells if self.at(cell, scale) is not None}
-        parts = [(one, tuple(column for column in one.of if column in there)) for one in self.averages]
-        return [(one, of) for one, of in parts if of]
+        parts = [(mean, tuple(column for column in mean.of if column in there)) for mean in self.averages]
+        return [(mean, of) for mean, of in parts if of]

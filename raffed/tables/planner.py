@@ -157,7 +157,7 @@ def planned_runs(
     item: Item, scale: str, out: Path, only: Sequence[str], seeds: int, runtime: Runtime | None = None
 ) -> list[PlannedRun]:
     """Return the runs of an item, one seed after the other, each once. What cannot run says why."""
-    found: dict[Path, PlannedRun] = {}
+    by_folder: dict[Path, PlannedRun] = {}
     below = out / "runs" / scale
     there = _names(below)
     for seed in range(seeds):
@@ -167,10 +167,10 @@ def planned_runs(
                 continue
             config = config if runtime is None else replace(config, runtime=runtime)
             folder = run_folder(config, below, there)
-            before = found.get(folder)
+            before = by_folder.get(folder)
             cells = (*before.cells, cell) if before else (cell,)
-            found[folder] = PlannedRun(cells=cells, seed=seed, config=config, folder=folder)
-    return list(found.values())
+            by_folder[folder] = PlannedRun(cells=cells, seed=seed, config=config, folder=folder)
+    return list(by_folder.values())
 
 
 def run_folder(config: RunConfig, below: Path, there: Sequence[str]) -> Path:
@@ -178,11 +178,11 @@ def run_folder(config: RunConfig, below: Path, there: Sequence[str]) -> Path:
 
     A run that is finished counts also if it was computed in another way, such as in stacks or on a GPU.
     """
-    own = below / run_name(config)
-    others = [below / name for name in there if name.startswith(f"{_label(config)}-") and name != own.name]
-    if not others or state_of(own) == "finished":
-        return own
-    return finished_otherwise(config, others) or own
+    folder = below / run_name(config)
+    others = [below / name for name in there if name.startswith(f"{_label(config)}-") and name != folder.name]
+    if not others or state_of(folder) == "finished":
+        return folder
+    return finished_otherwise(config, others) or folder
 
 
 def _names(folder: Path) -> list[str]:
@@ -223,15 +223,15 @@ def planned_studies(
     if not item.study:
         return []
     folders = {seed: study_folder(item.study, scale, out, seed) for seed in range(seeds)}
-    found = [
+    jobs = [
         PlannedStudy(seed=seed, folder=folder, study=item.study, scale=scale)
         for seed, folder in folders.items()
     ]
-    if all(job.done for job in found):
-        return found
+    if all(job.done for job in jobs):
+        return jobs
     info = studies()[item.study]
     reason = _unreadable(info.data.get(scale, ()), root)
-    return [job if job.done else replace(job, seconds=info.seconds[scale], left_out=reason) for job in found]
+    return [job if job.done else replace(job, seconds=info.seconds[scale], left_out=reason) for job in jobs]
 
 
 def _unreadable(names: Iterable[str], root: str | None) -> str:
@@ -246,9 +246,9 @@ def _unreadable(names: Iterable[str], root: str | None) -> str:
     return ""
 
 
-def finished(found: Sequence[P]) -> list[P]:
+def finished(jobs: Sequence[P]) -> list[P]:
     """Mark the jobs that are not done as left out, and return all jobs."""
-    return [job if job.done or job.left_out else replace(job, left_out=_unfinished(job)) for job in found]
+    return [job if job.done or job.left_out else replace(job, left_out=_unfinished(job)) for job in jobs]
 
 
 def _unfinished(job: Planned) -> str:
@@ -257,14 +257,14 @@ def _unfinished(job: Planned) -> str:
     return f"{DIVERGED}: {outcome.error}" if outcome.diverged else "not finished"
 
 
-def within_budget(found: Sequence[P], seconds: float | None) -> list[P]:
+def within_budget(jobs: Sequence[P], seconds: float | None) -> list[P]:
     """Mark the jobs that no longer fit into the time as left out, and return all jobs in their order.
 
     A later job that is shorter may still fit.
     """
     left: float | None = seconds
     kept: list[P] = []
-    for job in found:
+    for job in jobs:
         if left is None or job.left_out or job.done:
             kept.append(job)
         elif job.seconds <= left:
@@ -275,7 +275,7 @@ def within_budget(found: Sequence[P], seconds: float | None) -> list[P]:
     return kept
 
 
-def claims_first(item: Item, found: Sequence[Planned], seconds: float) -> tuple[list[Planned], list[Claim]]:
+def claims_first(item: Item, jobs: Sequence[Planned], seconds: float) -> tuple[list[Planned], list[Claim]]:
     """Fill a time with whole claims in the item's order, and what is left of it with other jobs.
 
     A claim of which only some runs are finished says nothing, so the runs of a claim that does not fit wait
@@ -286,7 +286,7 @@ def claims_first(item: Item, found: Sequence[Planned], seconds: float) -> tuple[
     """
     left, first, too_long = seconds, dict[Path, Planned](), list[Claim]()
     for claim in item.claims:
-        needed = [job for job in found if isinstance(job, PlannedRun) and _needed(job, item, claim)]
+        needed = [job for job in jobs if isinstance(job, PlannedRun) and _needed(job, item, claim)]
         if any(job.left_out for job in needed):  # something is missing for it
             continue
         new = [job for job in needed if not job.done and job.folder not in first]
@@ -296,7 +296,7 @@ def claims_first(item: Item, found: Sequence[Planned], seconds: float) -> tuple[
         else:
             left -= time_of_claim
             first |= {job.folder: job for job in new}
-    others = [job for job in found if job.folder not in first]
+    others = [job for job in jobs if job.folder not in first]
     return [*first.values(), *within_budget(others, left)], too_long
 
 
@@ -306,7 +306,7 @@ def _needed(job: PlannedRun, item: Item, claim: Claim) -> bool:
     return any((cell.row, cell.column) in places for cell in job.cells)
 
 
-def execute_runs(found: Sequence[P], run: Callable[[P], None], seconds: float | None) -> list[P]:
+def execute_runs(jobs: Sequence[P], run: Callable[[P], None], seconds: float | None) -> list[P]:
     """Execute the jobs one after the other, and return all jobs.
 
     A job is marked as left out if it diverges, if another process works on it, or if it no longer fits
@@ -314,7 +314,7 @@ def execute_runs(found: Sequence[P], run: Callable[[P], None], seconds: float | 
     """
     began, spent, planned = time.monotonic(), 0.0, 0.0
     after: list[P] = []
-    for job in found:
+    for job in jobs:
         if job.left_out or job.done:
             after.append(job)
             continue
@@ -349,7 +349,7 @@ def progress(item: Item, scale: str, out: Path) -> tuple[int, int]:
     if not there:
         return 0, 0
     configs = [config for cell in item.cells if (config := item.at(cell, scale)) is not None]
-    begun = [one for one in configs if any(name.startswith(_label(one)) for name in there)]
+    begun = [config for config in configs if any(name.startswith(_label(config)) for name in there)]
     folders = [run_folder(config, runs, there) for config in begun]
     folders += [study_folder(item.study, scale, out, 0)] if item.study else []
     return sum(state_of(folder) == "finished" for folder in folders), len(configs) + bool(item.study)
@@ -361,8 +361,8 @@ def _with_results(item: Item, scale: str, out: Path) -> tuple[int, int]:
     if not (folder / ITEM_FILE).exists():
         return 0, len(item.cells)
     cells = read_object(folder, ITEM_FILE).get("cells")
-    runs = [one.get("runs") for one in cells if isinstance(one, dict)] if isinstance(cells, list) else []
-    return sum(bool(one) for one in runs), len(runs)
+    runs = [cell.get("runs") for cell in cells if isinstance(cell, dict)] if isinstance(cells, list) else []
+    return sum(bool(folders) for folders in runs), len(runs)
 
 
 def state(item: Item, out: Path) -> str:

@@ -65,7 +65,7 @@ class RowSearch:
     def rungs(self, rounds: int, scale: str) -> list[tuple[int, int]]:
         """Return (settings, rounds) of every step, for runs of so many rounds. smoke has few of both."""
         steps = SMOKE_RUNGS if scale == "smoke" else RUNGS
-        return [(one.settings, max(round(one.share * rounds), 1)) for one in steps]
+        return [(step.settings, max(round(step.share * rounds), 1)) for step in steps]
 
     def trial(self, config: RunConfig, setting: Setting, rounds: int, seed: int) -> RunConfig:
         """Return the run of a trial."""
@@ -144,8 +144,8 @@ def read_score(folder: Path, select: str, last: int) -> float:
     """Return the mean validation accuracy over the last evaluated rounds of a finished trial."""
     from raffed.search.folder import recorded
 
-    found = [values.get((select, "val")) for _, values in sorted(recorded(folder).items())]
-    counted = [value for value in found if value is not None][-last:]
+    scores = [values.get((select, "val")) for _, values in sorted(recorded(folder).items())]
+    counted = [value for value in scores if value is not None][-last:]
     return sum(counted) / len(counted) if counted else math.nan
 
 
@@ -159,8 +159,8 @@ def promoted(tried: Sequence[Sequence[Tried]], count: int) -> list[Setting]:
         tried: The trials of each setting, one for each seed.
         count: Number of settings.
     """
-    if not all(one.ended for seeds in tried for one in seeds):
+    if not all(trial.ended for seeds in tried for trial in seeds):
         return []
-    scored = [(sum(one.score for one in seeds) / len(seeds), seeds[0].setting) for seeds in tried]
-    known = [one for one in scored if not math.isnan(one[0])]
-    return [setting for _, setting in sorted(known, key=lambda one: -one[0])[:count]]
+    scored = [(sum(trial.score for trial in seeds) / len(seeds), seeds[0].setting) for seeds in tried]
+    known = [pair for pair in scored if not math.isnan(pair[0])]
+    return [setting for _, setting in sorted(known, key=lambda pair: -pair[0])[:count]]

@@ -113,15 +113,15 @@ def recorded_trials(item: Item, scale: str, out: Path) -> Known:
 
     The name of a folder has the run's identity, so that a trial of another protocol is not taken for it.
     """
-    found: Known = {}
+    recorded: Known = {}
     for row in _recorded_rows(item.folder(scale, out)):
         trials = row.get("trials")
-        for one in trials if isinstance(trials, list) else []:
-            if one.get("state") in ENDED:
-                score = one.get("score")
-                name = Path(str(one.get("run"))).name
-                found[name] = str(one["state"]), math.nan if score is None else float(score)
-    return found
+        for trial in trials if isinstance(trials, list) else []:
+            if trial.get("state") in ENDED:
+                score = trial.get("score")
+                name = Path(str(trial.get("run"))).name
+                recorded[name] = str(trial["state"]), math.nan if score is None else float(score)
+    return recorded
 
 
 def _recorded_rows(folder: Path) -> list[Noted]:
@@ -152,23 +152,23 @@ def _climbed(
     rungs = search.rungs(config.federation.rounds, scale)
     settings = list(search.settings(config))[: rungs[0][0]]
     climb, before = Climb([], [], None), dict[tuple[str, int], Path]()
-    for (_, rounds), count in zip(rungs, [*(one for one, _ in rungs[1:]), 1], strict=True):
-        found = [
+    for (_, rounds), count in zip(rungs, [*(number for number, _ in rungs[1:]), 1], strict=True):
+        trials = [
             [
                 _trial(cell, config, below, setting, rounds, seed, search, known)
                 for seed in range(1 if scale == "smoke" else search.tuning_seeds)
             ]
             for setting in settings
         ]
-        settings = promoted([[tried for _, tried in seeds] for seeds in found], count)
-        for job, tried in (one for seeds in found for one in seeds):
+        settings = promoted([[tried for _, tried in seeds] for seeds in trials], count)
+        for job, tried in (pair for seeds in trials for pair in seeds):
             climb.tried.append(tried)
             if not tried.recorded:
                 shorter = before.get((setting_name(tried.setting), tried.seed))
                 climb.jobs.append(replace(job, shorter=shorter, decided=bool(settings)))
         if not settings:
             return climb
-        before = {(setting_name(one.setting), one.seed): one.folder for one in climb.tried}
+        before = {(setting_name(trial.setting), trial.seed): trial.folder for trial in climb.tried}
     return climb._replace(winner=settings[0])
 
 
@@ -205,14 +205,14 @@ def _planned(
     return job, outcome
 
 
-def _add(found: dict[Path, PlannedRun], jobs: Iterable[PlannedRun]) -> None:
+def _add(planned: dict[Path, PlannedRun], jobs: Iterable[PlannedRun]) -> None:
     """Add jobs. Cells that need the same run share it."""
     for job in jobs:
-        before = found.get(job.folder)
-        found[job.folder] = job if before is None else replace(before, cells=(*before.cells, *job.cells))
+        before = planned.get(job.folder)
+        planned[job.folder] = job if before is None else replace(before, cells=(*before.cells, *job.cells))
 
 
-def search_record(item: Item, scale: str, out: Path, found: Iterable[PlannedRun]) -> Noted:
+def search_record(item: Item, scale: str, out: Path, planned: Iterable[PlannedRun]) -> Noted:
     """Return what item.json says about the trials: each row's settings with their scores, and the choice.
 
     Rows that an earlier command recorded, and that this one was not asked for, are kept.
@@ -221,11 +221,11 @@ def search_record(item: Item, scale: str, out: Path, found: Iterable[PlannedRun]
         item: The item.
         scale: smoke, proxy or full.
         out: The folder of all reproductions.
-        found: The planned runs.
+        planned: The planned runs.
     """
     if item.search is None:
         return {}
-    search, jobs, folder = item.search, list(found), item.folder(scale, out)
+    search, jobs, folder = item.search, list(planned), item.folder(scale, out)
     root = next((job.config.data.root for job in jobs if job.config is not None), None)
     places = {(cell.row, cell.column): cell for job in jobs for cell in job.cells}
     known = recorded_trials(item, scale, out)
@@ -256,13 +256,13 @@ def _row_record(row: str, column: str, climb: Climb, folder: Path) -> Noted:
         "chosen": None if climb.winner is None else setting_name(climb.winner),
         "trials": [
             {
-                "setting": setting_name(one.setting),
-                "seed": one.seed,
-                "rounds": one.rounds,
-                "state": one.state or "never run",
-                "score": None if math.isnan(one.score) else one.score,
-                "run": os.path.relpath(one.folder, folder),
+                "setting": setting_name(trial.setting),
+                "seed": trial.seed,
+                "rounds": trial.rounds,
+                "state": trial.state or "never run",
+                "score": None if math.isnan(trial.score) else trial.score,
+                "run": os.path.relpath(trial.folder, folder),
             }
-            for one in climb.tried
+            for trial in climb.tried
         ],
     }

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 # Public name → its module, as the imports for type checkers above state it
 _HOMES = {
-    one.name: str(node.module)
+    alias.name: str(node.module)
     for node in ast.walk(ast.parse(Path(__file__).read_text(encoding="utf-8")))
     if isinstance(node, ast.ImportFrom) and str(node.module).startswith("raffed.")
-    for one in node.names
+    for alias in node.names
 }
 __all__ = sorted(_HOMES)
 

@@ -211,8 +211,8 @@ class SplitContract(PureContract[NDArray[np.int64], str]):
 
     def check_clients_as_said(self) -> str:
         """There are as many clients as the split says."""
-        wanted, made = self.split.client_count, self.partition(0).num_clients
-        return "" if wanted in (None, made) else f"it divides among {made} clients, and says {wanted}"
+        wanted, drawn = self.split.client_count, self.partition(0).num_clients
+        return "" if wanted in (None, drawn) else f"it divides among {drawn} clients, and says {wanted}"
 
     def check_text_reads_back(self) -> str:
         """The text by which it is typed is read as the same split."""

@@ -265,18 +265,18 @@ def check_metric(metric: str | Measure, *, name: str | None = None) -> Findings:
         >>> check_metric("mylab.metrics:top2").ok  # doctest: +SKIP
         True
     """
-    own, title = own_metric(typed(metric)), name or named(metric)
-    if _takes(own, CLASSES) or not _takes(own, 2):
-        return MetricContract(own).findings(title)
+    resolved, title = own_metric(typed(metric)), name or named(metric)
+    if _takes(resolved, CLASSES) or not _takes(resolved, 2):
+        return MetricContract(resolved).findings(title)
     note = "checked with two classes, because it raises an error for five"
-    return replace(MetricContract(own, 2).findings(title), notes=(note,))
+    return replace(MetricContract(resolved, 2).findings(title), notes=(note,))
 
 
-def _takes(own: OwnMetric, classes: int) -> bool:
+def _takes(metric: OwnMetric, classes: int) -> bool:
     """Return whether a metric raises no error for samples of so many classes."""
     try:
         with contextlib.suppress(UsageError):  # a number outside its unit, which a check reports
-            own.measure(*example_batch(classes=classes))
+            metric.measure(*example_batch(classes=classes))
     except UserCodeError:
         return False
     return True

@@ -343,11 +343,11 @@ def _double(record: T) -> T:
 
 
 def _close(some: list[Tensor], others: list[Tensor]) -> bool:
-    if [one.shape for one in some] != [other.shape for other in others]:
+    if [tensor.shape for tensor in some] != [other.shape for other in others]:
         return False
-    for one, other in zip(some, others, strict=True):
-        bound = EXACT if one.dtype == torch.float64 else SINGLE
-        if not torch.allclose(one.double(), other.double(), rtol=bound, atol=bound, equal_nan=True):
+    for tensor, other in zip(some, others, strict=True):
+        bound = EXACT if tensor.dtype == torch.float64 else SINGLE
+        if not torch.allclose(tensor.double(), other.double(), rtol=bound, atol=bound, equal_nan=True):
             return False
     return True
 

@@ -151,12 +151,12 @@ def add_here(asked: list[ObjectRef[Trained]]) -> NodeSum:
     failed: list[int] = []
     for place, reference in enumerate(asked):
         try:
-            partial, theirs = ray.get(reference)
+            partial, client_reports = ray.get(reference)
         except RayError:  # the driver asks for the same answer and handles its error
             failed.append(place)
             continue
         accumulator.merge(partial)
-        reports += theirs
+        reports += client_reports
     return accumulator.export(), reports, failed
 
 
@@ -170,12 +170,12 @@ def groups_by_node(
         nodes: Actor → its node, as far as it is known.
         here: The driver's node.
     """
-    found: dict[str, list[RayCallId[T]]] = defaultdict(list)
-    for one in calls:
-        node = nodes.get(one.actor, here)
-        if isinstance(one, RayCallId) and node != here:
-            found[node].append(one)
-    return [group for group in found.values() if len(group) >= FEWEST]
+    groups: dict[str, list[RayCallId[T]]] = defaultdict(list)
+    for call in calls:
+        node = nodes.get(call.actor, here)
+        if isinstance(call, RayCallId) and node != here:
+            groups[node].append(call)
+    return [group for group in groups.values() if len(group) >= FEWEST]
 
 
 class NodeSums:
@@ -187,7 +187,7 @@ class NodeSums:
     def __init__(self, through_ray: RayCalls, groups: list[list[RayCallId[Trained]]]) -> None:
         self._asked: list[tuple[list[RayCallId[Trained]], RayCallId[NodeSum]]] = []
         for group in groups:
-            call: Call[NodeSum] = Call("add_here", ([one.reference for one in group],))
+            call: Call[NodeSum] = Call("add_here", ([member.reference for member in group],))
             self._asked.append((group, through_ray.call(group[0].actor, call)))
 
     def take(self, pending: dict[CallId[Trained], T]) -> Iterable[Trained]:
@@ -202,9 +202,9 @@ class NodeSums:
                 if not isinstance(error, RayActorError) and not out_of_memory(error):
                     raise
                 continue
-            for place, one in enumerate(group):
+            for place, member in enumerate(group):
                 if place not in failed:
-                    del pending[one]
+                    del pending[member]
             yield partial, reports
 
 
@@ -239,7 +239,7 @@ def out_of_memory(error: Exception) -> bool:
     if isinstance(error, RayActorError) and (why := why_not_started(error)) is not None:
         return re.search(NO_MEMORY, why, re.IGNORECASE) is not None
     cause = getattr(error, "cause", None)
-    named = {type(one).__name__ for one in (error, cause)}
+    named = {type(exception).__name__ for exception in (error, cause)}
     return (
         bool(named & {"OutOfMemoryError", "MemoryError"})
         or "memory monitor" in str(error)

@@ -94,9 +94,9 @@ class RayPool:
             reports: dict[int, Report] = {}
             # Each is added when it arrives, so that the driver never holds all of them
             arriving = (answer for _, answer in self._outcomes(pending))
-            for part, theirs in itertools.chain(sums.take(pending), arriving):
+            for part, client_reports in itertools.chain(sums.take(pending), arriving):
                 accumulator.merge(part)
-                reports.update({report.client: report for report in theirs})
+                reports.update({report.client: report for report in client_reports})
             return accumulator.export(), [reports[client] for client in order.participants]
 
         return trained
@@ -104,14 +104,14 @@ class RayPool:
     def losses(self, order: RoundOrder) -> list[float]:
         call = Call[dict[int, float]]("losses", (self._shared(order.broadcast),))
         answers = self._ask(self._spread(call, order))()
-        found = {client: loss for answer in answers for client, loss in answer.items()}
-        return [found[client] for client in order.participants]
+        losses = {client: loss for answer in answers for client, loss in answer.items()}
+        return [losses[client] for client in order.participants]
 
     def survey(self, order: RoundOrder, whole: Broadcast | None) -> list[SurveyedClient]:
         sent = self._shared(order.broadcast), None if whole is None else self._shared(whole)
         answers = self._ask(self._spread(Call[list[SurveyedClient]]("survey", sent), order))()
-        found = {one.client: one for answer in answers for one in answer}
-        return [found[client] for client in order.participants if client in found]
+        by_client = {scored.client: scored for answer in answers for scored in answer}
+        return [by_client[client] for client in order.participants if client in by_client]
 
     def own_layers(self, order: RoundOrder) -> list[NDArray[np.int64]]:
         answers = self._ask(self._spread(Call[NDArray[np.int64] | None]("own_layers"), order))()
@@ -211,31 +211,31 @@ class RayPool:
     def _outcomes(self, pending: dict[CallId[T], _Pending[T]]) -> Iterator[tuple[int, T]]:
         """Yield (actor asked, its answer) of all pending calls as they arrive."""
         while pending:
-            made, outcome = self._transport.first(pending)
-            one = pending.pop(made)
+            arrived, outcome = self._transport.first(pending)
+            request = pending.pop(arrived)
             try:
                 answer = outcome()
             except Exception as error:  # noqa: BLE001 (raised unless another actor can answer)
-                again = self._made(one.asked, self._instead(one, error), one.call)
+                again = self._made(request.asked, self._instead(request, error), request.call)
                 pending.update([again])
                 continue
-            yield one.asked, answer
+            yield request.asked, answer
 
-    def _instead(self, one: _Pending[T], error: Exception) -> int:
+    def _instead(self, request: _Pending[T], error: Exception) -> int:
         """Return the actor that answers a call that failed, or raise an error that ends the run."""
         if not isinstance(error, RayActorError):  # raised by the work itself
             if out_of_memory(error):
-                return self._retire(one.actor, error)
+                return self._retire(request.actor, error)
             raise error
-        if one.actor in self._retired or out_of_memory(error):
-            return self._retire(one.actor, error)
+        if request.actor in self._retired or out_of_memory(error):
+            return self._retire(request.actor, error)
         if (why := why_not_started(error)) is not None:
-            raise ActorStartError(f"client actor {one.actor} could not start: {why}{MEND}") from error
-        if self._actors[one.actor] is one.handle:  # otherwise it was replaced because of another call
-            self._replace(one.actor, error)
+            raise ActorStartError(f"client actor {request.actor} could not start: {why}{MEND}") from error
+        if self._actors[request.actor] is request.handle:  # otherwise it was replaced because of another call
+            self._replace(request.actor, error)
             if not self._has_room():
-                return self._do_without(one.actor, error)
-        return one.actor
+                return self._do_without(request.actor, error)
+        return request.actor
 
     def _has_room(self) -> bool:
         """Return whether the cluster has the cores and GPUs of all actors, without the node of a lost one."""
@@ -320,10 +320,10 @@ class _Pending(Generic[T]):
     call: Call[T]
 
 
-def _same(one: Broadcast, other: Broadcast) -> bool:
+def _same(new: Broadcast, old: Broadcast) -> bool:
     """Return whether two broadcasts hold the very same objects."""
-    pairs = zip((one.w, one.b, *one.slots.values()), (other.w, other.b, *other.slots.values()), strict=True)
-    return (one.round, [*one.slots]) == (other.round, [*other.slots]) and all(a is b for a, b in pairs)
+    pairs = zip((new.w, new.b, *new.slots.values()), (old.w, old.b, *old.slots.values()), strict=True)
+    return (new.round, [*new.slots]) == (old.round, [*old.slots]) and all(a is b for a, b in pairs)
 
 
 E = TypeVar("E")  # the event of a round, whose class is in a higher layer
@@ -350,10 +350,10 @@ def start_actor(
     It returns at once, and the actor loads in the background.
     """
     options = {"num_cpus": plan.num_cpus, "num_gpus": plan.num_gpus}
-    made: Handle = ClientActor.options(**options).remote(  # type: ignore[attr-defined]
+    handle: Handle = ClientActor.options(**options).remote(  # type: ignore[attr-defined]
         [setup_ref], str(states_folder), plan.homes[actor], sent
     )
-    return made
+    return handle
 
 
 @ray.remote(max_restarts=0, max_task_retries=0)

@@ -46,13 +46,13 @@ class JobOrder:
 
     def runtime_env(self) -> dict[str, Json]:
         """Return the runtime environment of cluster/runtime_env.yaml with this job's folder and variables."""
-        found = environment()
-        found.pop("excludes", None)
+        settings = environment()
+        settings.pop("excludes", None)
         if self.folder is not None:
-            found.update(working_dir=str(self.folder), excludes=list(self.excludes))
-        given = found.get("env_vars")
-        found["env_vars"] = {**(given if isinstance(given, dict) else {}), **self.env}
-        return found
+            settings.update(working_dir=str(self.folder), excludes=list(self.excludes))
+        given = settings.get("env_vars")
+        settings["env_vars"] = {**(given if isinstance(given, dict) else {}), **self.env}
+        return settings
 
 
 def environment() -> dict[str, Json]:
@@ -62,8 +62,8 @@ def environment() -> dict[str, Json]:
     import yaml
 
     text = (importlib.resources.files("raffed.cluster") / ENVIRONMENT).read_text(encoding="utf-8")
-    found: dict[str, Json] = yaml.safe_load(text)
-    return found
+    contents: dict[str, Json] = yaml.safe_load(text)
+    return contents
 
 
 def excluded() -> list[str]:
@@ -133,19 +133,19 @@ class Jobs:
 
     def listed(self) -> list[KnownJob]:
         """Return the jobs that were submitted, the newest first."""
-        found = self._asked(self._client.list_jobs)
+        details = self._asked(self._client.list_jobs)
         jobs = [
             KnownJob(
-                str(one.submission_id),
-                str(one.status.value).lower(),
-                " ".join(str(one.entrypoint).split()),
-                (one.start_time or 0) / 1000,
-                (one.end_time or 0) / 1000,
+                str(job.submission_id),
+                str(job.status.value).lower(),
+                " ".join(str(job.entrypoint).split()),
+                (job.start_time or 0) / 1000,
+                (job.end_time or 0) / 1000,
             )
-            for one in found
-            if one.submission_id
+            for job in details
+            if job.submission_id
         ]
-        return sorted(jobs, key=lambda one: -one.began)
+        return sorted(jobs, key=lambda job: -job.began)
 
     def log(self, name: str) -> str:
         """Return what a job has printed so far."""
@@ -165,7 +165,7 @@ class Jobs:
         Raises:
             UnknownNameError: There is no such job. The message names similar ones.
         """
-        check_choice("job", name, [one.name for one in self.listed()])
+        check_choice("job", name, [job.name for job in self.listed()])
 
     def _asked(self, ask: Callable[[], T]) -> T:
         try:

@@ -86,15 +86,15 @@ def available() -> Resources:
 
     If the cluster has only one node, memory is what is free on this machine.
     """
-    found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     group = ray.util.get_current_placement_group()
     if group is not None:
         for kind in ("CPU", "GPU"):
-            found[kind] = sum(bundle.get(kind, 0.0) for bundle in group.bundle_specs)
-    memory = float(found.get("memory", 0.0))
+            resources[kind] = sum(bundle.get(kind, 0.0) for bundle in group.bundle_specs)
+    memory = float(resources.get("memory", 0.0))
     if len(ray.nodes()) == 1:  # type: ignore[no-untyped-call]
         memory = free_memory() or memory
-    return Resources(float(found.get("CPU", 1.0)), float(found.get("GPU", 0.0)), memory)
+    return Resources(float(resources.get("CPU", 1.0)), float(resources.get("GPU", 0.0)), memory)
 
 
 def _awaited(driver: Any, plan: PlacementPlan) -> str | None:

@@ -63,14 +63,14 @@ def hash_of(package: Path) -> str:
 
     A checkout and a wheel that was made of it have the same.
     """
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     files = {path.relative_to(package).as_posix(): path for path in package.rglob("*.py")}
     for name, path in sorted(files.items()):
         if name.partition("/")[0] not in BESIDE:
             content = path.read_bytes()
-            found.update(f"{name} {len(content)}\n".encode())
-            found.update(content)
-    return found.hexdigest()
+            digest.update(f"{name} {len(content)}\n".encode())
+            digest.update(content)
+    return digest.hexdigest()
 
 
 def versions_to_send() -> CodeVersions | None:
@@ -87,9 +87,9 @@ def check_same(sent: CodeVersions | None) -> None:
     Raises:
         UsageError: Something differs.
     """
-    if sent is not None and (found := difference(code_versions(), sent)):
+    if sent is not None and (why := difference(code_versions(), sent)):
         address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-        raise UsageError(f"node {address}: {found}; {MEND}")
+        raise UsageError(f"node {address}: {why}; {MEND}")
 
 
 def difference(there: CodeVersions, here: CodeVersions) -> str | None:
@@ -141,7 +141,7 @@ def check_shared(folder: Path, what: str) -> None:
     nodes = _nodes()
     if len(nodes) < 2:
         return
-    made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
+    created = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     sign = folder / f".seen-{uuid.uuid4().hex}"
     sign.touch()
@@ -150,11 +150,11 @@ def check_shared(folder: Path, what: str) -> None:
     finally:
         sign.unlink()
         with contextlib.suppress(OSError):  # another command has begun to use the folder
-            for parent in made:  # restore the state before, since the folder is checked when it is opened
+            for parent in created:  # restore the state before, since the folder is checked when it is opened
                 parent.rmdir()
     for answer in answers:
-        if found := difference(answer.code, code_versions()):
-            raise UsageError(f"node {nodes[answer.node]}: {found}; {MEND}")
+        if why := difference(answer.code, code_versions()):
+            raise UsageError(f"node {nodes[answer.node]}: {why}; {MEND}")
     blind = [answer.node[:12] for answer in answers if not answer.seen]
     if blind:
         raise RunFolderError(
@@ -171,8 +171,8 @@ def different_nodes() -> tuple[int, dict[str, str]]:
         UsageError: A node cannot say what code it has.
     """
     nodes = _nodes()
-    found = [(nodes[one.node], difference(one.code, code_versions())) for one in _answers(nodes, PACKAGE)]
-    return len(nodes), {address: what for address, what in found if what is not None}
+    differences = [(nodes[a.node], difference(a.code, code_versions())) for a in _answers(nodes, PACKAGE)]
+    return len(nodes), {address: what for address, what in differences if what is not None}
 
 
 def _nodes() -> dict[str, str]:

@@ -59,13 +59,13 @@ class MappedMemory:
         Raises:
             OSError: No memory is left.
         """
-        made = MappedMemory(os.memfd_create("raffed", os.MFD_CLOEXEC))
-        os.ftruncate(made.descriptor, sum(places[-1]))
+        memory = MappedMemory(os.memfd_create("raffed", os.MFD_CLOEXEC))
+        os.ftruncate(memory.descriptor, sum(places[-1]))
         for part, (at, length) in zip(parts, places, strict=True):
             done = 0
             while done < length:
-                done += os.pwrite(made.descriptor, part[done:], at + done)
-        return made
+                done += os.pwrite(memory.descriptor, part[done:], at + done)
+        return memory
 
     def parts(self, places: Sequence[tuple[int, int]]) -> list[memoryview]:
         """Return what lies at these places, read-only.
@@ -168,12 +168,12 @@ class SocketEnd:
 
     def _memories(self, wanted: int) -> list[MappedMemory]:
         mark, descriptors, _, _ = socket.recv_fds(self._beside, 1, wanted)
-        found = [MappedMemory(descriptor) for descriptor in descriptors]
-        if not mark or len(found) < wanted:
+        memories = [MappedMemory(descriptor) for descriptor in descriptors]
+        if not mark or len(memories) < wanted:
             raise OSError(
-                f"{len(found)} of {wanted} descriptors arrived: this process may have too many files open"
+                f"{len(memories)} of {wanted} descriptors arrived: this process may have too many files open"
             )
-        return found
+        return memories
 
     def fileno(self) -> int:
         return self.connection.fileno()

@@ -227,9 +227,9 @@ def _start(address: str | None) -> Callable[[], None] | None:
             "own Ray)"
         )
     if address in (None, LOCAL):
-        own = OwnRay()
-        own.start()
-        return own.end
+        own_ray = OwnRay()
+        own_ray.start()
+        return own_ray.end
     return _joined(found(str(address)), str(address))
 
 

@@ -132,11 +132,11 @@ class RayCalls:
         self._actors, self._idle = dict(actors), idle
 
     def call(self, actor: int, call: Call[T]) -> RayCallId[T]:
-        given = [one.reference if isinstance(one, Shared) else one for one in call.arguments]
+        given = [value.reference if isinstance(value, Shared) else value for value in call.arguments]
         return RayCallId(actor, getattr(self._actors[actor], call.name).remote(*given))
 
     def first(self, calls: Collection[CallId[T]]) -> tuple[CallId[T], Outcome[T]]:
-        waiting = {one.reference: one for one in calls if isinstance(one, RayCallId)}
+        waiting = {call.reference: call for call in calls if isinstance(call, RayCallId)}
         while not (arrived := ray.wait(list(waiting), num_returns=1, timeout=IDLE_SECONDS)[0]):
             self._idle()
         return waiting[arrived[0]], partial(answer_of, arrived[0])
@@ -240,26 +240,26 @@ class SocketCalls:
     def call(self, actor: int, call: Call[T]) -> CallId[T]:
         if not self.reaches(actor):
             return self._others.call(actor, call)
-        made: SocketCallId[T] = SocketCallId(actor, next(self._numbers))
-        arguments = [one.packed if isinstance(one, Shared) else packed(one) for one in call.arguments]
+        call_id: SocketCallId[T] = SocketCallId(actor, next(self._numbers))
+        arguments = [value.packed if isinstance(value, Shared) else packed(value) for value in call.arguments]
         with contextlib.suppress(OSError):  # the actor is gone, which the reading thread reports
-            self._ends[actor].send((made.number, call.name), arguments)
-        return made
+            self._ends[actor].send((call_id.number, call.name), arguments)
+        return call_id
 
     def first(self, calls: Collection[CallId[T]]) -> tuple[CallId[T], Outcome[T]]:
         """Wait until one of these calls has an outcome.
 
         Calls through Ray are waited for only if no others are left.
         """
-        mine = [one for one in calls if isinstance(one, SocketCallId)]
+        mine = [call for call in calls if isinstance(call, SocketCallId)]
         if not mine:
             return self._others.first(calls)
         while True:
-            for one in mine:
-                if one.number in self._arrived:
-                    return one, partial(_outcome, one, self._arrived.pop(one.number))
-                if one.actor in self._gone:
-                    return one, partial(self._ended, one.actor)
+            for call in mine:
+                if call.number in self._arrived:
+                    return call, partial(_outcome, call, self._arrived.pop(call.number))
+                if call.actor in self._gone:
+                    return call, partial(self._ended, call.actor)
             self._take(*self._inbox.get())
 
     def replace(self, actor: int, handle: Handle) -> None:
@@ -273,7 +273,7 @@ class SocketCalls:
         a Ray reference while Ray shuts down, Ray ends the process with exit code 1. So the references are
         released here.
         """
-        serving = [one.reference for one in self._serving.values()]
+        serving = [call.reference for call in self._serving.values()]
         if serving:
             ray.wait(serving, num_returns=len(serving), timeout=SETTLE_SECONDS, fetch_local=False)
         self._serving.clear()
@@ -322,8 +322,8 @@ def _outcome(call: CallId[T], answer: Message) -> T:
     value = packed_value.unpacked()
     if told is not None:
         raise value from RemoteError(told)
-    found: T = value
-    return found
+    returned: T = value
+    return returned
 
 
 # Choose how the actors of a run are called.
