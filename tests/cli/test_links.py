@@ -11,14 +11,16 @@ from pathlib import Path
 import pytest
 
 import raffed
+from raffed.config.run import RunConfig
 from raffed.data import datasets
-from raffed.errors import RunFolderError
+from raffed.errors import DataFileError, RunFolderError
 from raffed.methods import build_method
 from raffed.results import lock
 from raffed.results.files import replacing
 from raffed.results.runfile import write_json
 from raffed.runtime.record_codec import save_record
 from tests.cli.conftest import Cli
+from tests.forging import edited
 from tests.runtime.conftest import small
 
 INSIDE = (
@@ -133,3 +135,28 @@ def test_what_writes_files_makes_them_anew_and_follows_no_link(outside: Path, tm
         assert not temp.is_symlink()
     assert contents(outside) == before
     assert load_record(tmp_path / "c", ClientState, build_method("fedavg").records).slots == {}
+
+
+def test_verify_never_downloads(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A configuration with `download` and another data root is a consistent one: its identity does not
+    depend on either.
+    """
+    asked = list[object]()
+    monkeypatch.setattr(datasets, "download_files", lambda *given: asked.append(given))
+    fetched = {"dataset": "mnist", "split": "iid:4", "download": True, "root": str(tmp_path / "elsewhere")}
+    config = RunConfig.from_dict({**small().as_dict(), "data": fetched})
+    raffed.run(small(rounds=1), tmp_path / "run")
+
+    def stranger(about: dict[str, object]) -> None:
+        about.update(config=config.as_dict(), identity=config.identity())
+
+    edited(tmp_path / "run" / "run.json", stranger)
+    before = contents(tmp_path)
+    done = cli("verify", tmp_path / "run")
+    assert done.code == 2, done
+    assert "elsewhere" in done.err
+    assert asked == []
+    assert contents(tmp_path) == before
+    assert not (tmp_path / "elsewhere").exists()
+    with pytest.raises(DataFileError):
+        datasets.load_dataset("mnist", tmp_path / "elsewhere")

@@ -97,3 +97,9 @@ def test_a_variable_that_was_changed_is_named(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("MKL_CBWR", "AVX2")
     with pytest.raises(UsageError, match="MKL_CBWR is 'AVX2'"):
         check_set("portable")
+
+
+def test_stacked_runs_of_earlier_versions_keep_their_identity() -> None:
+    """That of a run of the version before this setting, with numerics.cohort = 4."""
+    old = raffed.RunConfig.from_dict({"numerics": {"cohort": 4}})
+    assert old.identity() == "5bb398e268db2bed7f1238510c71ea61c598b55434d3b218a6e05ee4002ad442"

@@ -174,3 +174,16 @@ def test_without_a_transform_inputs_are_as_their_type_says(given: np.ndarray, pr
     assert found.dtype == prepared.dtype
     torch.testing.assert_close(found, prepared, rtol=0, atol=1e-7)
     assert AS_IT_IS.prepared_shape(given.shape[1:]) == given.shape[1:]
+
+
+def test_numbers_count_in_the_identity_and_none_leave_it_as_it_is() -> None:
+    usual = RunConfig(federation=Federation(rounds=1)).identity()
+    assert configured({}).identity() == usual
+    assert configured({"std": [0.3]}).identity() != usual
+
+
+def test_zero_padding_is_black_and_not_grey() -> None:
+    t = Transform(**COLOUR, crop_padding=4)
+    white = prepare_images(np.full((200, 3, 32, 32), 255, np.uint8), t, 255)
+    black = prepare_images(np.zeros((1, 3, 1, 1), np.uint8), t, 255).flatten()
+    assert augment(white, t, generator()).amin(dim=(0, 2, 3)).tolist() == black.tolist()

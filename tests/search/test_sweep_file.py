@@ -4,6 +4,7 @@ and nothing joined.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -145,3 +146,17 @@ def test_links_that_lead_out_of_the_folder_are_refused_and_nothing_there_is_touc
     refused(cli, sweep, "leads out of")
     assert (outside / "run.json").read_text() == "mine"
     assert sorted(path.name for path in outside.rglob("*")) == ["run.json", "trials"]
+
+
+@pytest.mark.parametrize("name", [".sweep.json.tmp", "sweep.json"])
+def test_sweep_json_is_never_written_through_a_link(name: str, sweep: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "precious"
+    if name == "sweep.json":
+        (sweep / name).rename(outside)
+    else:
+        outside.write_text("mine")
+    before = outside.read_bytes()
+    (sweep / name).symlink_to(outside)
+    with contextlib.suppress(RunFolderError):  # what leads out is not read either
+        SweepFolder(sweep, REQUEST, resume=True)
+    assert outside.read_bytes() == before
