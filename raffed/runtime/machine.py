@@ -321,8 +321,7 @@ def keep_freed_memory() -> bool:
     return bool(mallopt(MMAP_THRESHOLD, LARGEST)) and bool(mallopt(TRIM_THRESHOLD, KEPT))
 
 
-# The bits that a run asks for: whether this process can compute them.
-# Whether the compiled kernel can compute a run's convolutions, and whether it computes any.
+# Whether this process can compute the bits that a run asks for, also those of the compiled convolutions.
 
 
 COMPILED: Final = "compiled"

@@ -2,7 +2,7 @@
 
 A round consists of a few training phases per client: the passes of shared training, then private training.
 `TrainingPhase` holds what differs between clients, and `ClientTask` holds what is minimised, which is the
-same for all of them. Phases are executed one after the other (sequential.py) or stacked
+same for all of them. Phases are executed one after the other (session.py) or stacked
 (stacked/executor.py).
 """
 
