@@ -137,7 +137,7 @@ def test_an_interpreter_that_is_not_there_is_an_absent_contestant(
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("name", ["pfllib", "flbench", "flbench-2"])
+@pytest.mark.parametrize("name", ["pfllib", pytest.param("flbench", marks=pytest.mark.more)])
 def test_a_peer_whose_checkout_is_not_named_is_absent_and_says_which_variable_names_it(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

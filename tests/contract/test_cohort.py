@@ -42,8 +42,8 @@ SETTINGS: dict[str, Callable[[Method], Tiny]] = {
     ),
 }
 
-# For all methods in `make test`: a network without BatchNorm, and one with it and with all that may be added
-QUICK = ("plain", "dropout, augmented, clipped")
+# For all methods in `make test`: a network with BatchNorm and with all that may be added
+QUICK = "dropout, augmented, clipped"
 
 
 def pair(tiny: Tiny, double: bool = True) -> tuple[Tiny, Tiny]:
@@ -98,7 +98,16 @@ def agree_in_all(alone: Tiny, together: Tiny, tolerance: float = 1e-9) -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in SETTINGS]
+    "setting",
+    [
+        QUICK,
+        pytest.param("plain", marks=pytest.mark.more),
+        *(
+            pytest.param(setting, marks=pytest.mark.slow)
+            for setting in SETTINGS
+            if setting not in (QUICK, "plain")
+        ),
+    ],
 )
 @pytest.mark.parametrize("variant", OBJECTIVES)
 def test_a_stack_of_clients_trains_as_each_client_alone(variant: str, setting: str) -> None:
@@ -116,7 +125,7 @@ def in_setting(setting: str, name: str, args: dict[str, Any]) -> Tiny:
     return tiny
 
 
-@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("norm", [False, pytest.param(True, marks=pytest.mark.more)])
 @pytest.mark.parametrize("variant", OBJECTIVES)
 def test_one_step_in_float32_agrees_to_the_rounding_of_batched_kernels(variant: str, norm: bool) -> None:
     name, args = OBJECTIVES[variant]

@@ -9,7 +9,7 @@ import ast
 import subprocess
 import sys
 from collections import defaultdict
-from functools import lru_cache
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -85,12 +85,12 @@ def base_of(name: str, path: Path, node: ast.ImportFrom) -> str:
 HOMES = raffed._HOMES  # public name of raffed → its module
 
 
-@lru_cache
+@cache
 def tree(name: str) -> ast.Module:
     return ast.parse(FILES[name].read_text(encoding="utf-8"))
 
 
-@lru_cache
+@cache
 def imported(name: str) -> frozenset[str]:
     """Dotted names of the modules that a file imports, anywhere in it."""
     path, found = FILES[name], set()
@@ -104,7 +104,7 @@ def imported(name: str) -> frozenset[str]:
     return frozenset(found - {name})
 
 
-@lru_cache
+@cache
 def ours(name: str) -> set[str]:
     """The modules of raffed that a file imports, also those behind the public names of raffed."""
     behind = {
