@@ -183,6 +183,17 @@ PYTHON = {
     "attacks": "Attacks on uploads",
     "testing": "Checks for your own tests",
 }
+# What a table or study that stands beside raffed uses below the public names, as reproductions/ does
+BELOW = {
+    "A table": """config.search_axis config.validation errors methods models tables.catalogue tables.items
+        tables.search tables.studies tune_spaces""",
+    "A study that trains or scores without a run": """config.portable core.aggregation.uploads core.losses
+        core.messages core.round core.seeds core.training.network core.training.session core.training.sgd
+        core.training.task data.preparation data.splits data.transforms runtime.machine
+        runtime.network_setup runtime.scoring runtime.setup""",
+    "Records that are packed or read again": """own.gate results.files results.runfile results.schema
+        results.storage results.text results.writer""",
+}
 OF_PACKAGES = {  # package → its module → the names that are shown; analysis/ is raffed.analysis
     "analysis": {"analysis": sorted(import_module("raffed.analysis").__all__, key=str.lower)},
     "attacks": {"raffed.attacks.protocol": ["leakage"]},
@@ -226,16 +237,39 @@ def python_page(package: str) -> str:
     """Return the page of a package: its modules, each with its purpose and its public names."""
     parts = [f"# {PYTHON[package]}\n\n{MADE}"]
     for home, names in names_of(package).items():
-        file = import_module(SHOWN_AS.get(package, home)).__file__
-        doc = ast.get_docstring(ast.parse(Path(str(file)).read_text(encoding="utf-8"))) or ""
         above = home if package in OF_PACKAGES else "raffed"
-        parts += [f"## {home.removeprefix('raffed.')}", " ".join(doc.partition("\n\n")[0].split())]
+        parts += [f"## {home.removeprefix('raffed.')}", purpose_of(SHOWN_AS.get(package, home))]
         parts += [f"::: {above}.{name}" for name in names]
     return "\n\n".join(parts) + "\n"
 
 
+def modules_page() -> str:
+    """Return the page of the modules that tables, studies and packed records use below the public names."""
+    parts = [
+        f"""# Modules below the public names
+
+{MADE}
+The tables, studies and packed records in `reproductions/` use these modules, and yours can use them too. They
+may change with every version: [what stays](../../stays.md) promises nothing of them. Their docstrings say
+what each function takes and returns.
+"""
+    ]
+    for purpose, names in BELOW.items():
+        rows = [(f"`raffed.{name}`", purpose_of(f"raffed.{name}")) for name in names.split()]
+        parts += [f"## {purpose}\n", markdown_table(("module", "what it holds"), rows)]
+    return "\n".join(parts)
+
+
+def purpose_of(module: str) -> str:
+    """Return the first sentence of a module's docstring."""
+    file = Path(str(import_module(module).__file__))
+    doc = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    return " ".join(doc.partition("\n\n")[0].split())
+
+
 PAGES = {
     "python/index.md": python_index,
+    "python/modules.md": modules_page,
     **{f"python/{package}.md": partial(python_page, package) for package in PYTHON},
     "cli.md": command_line,
     "configuration.md": configuration,
