@@ -1,8 +1,7 @@
-"""MpFedcon (docs/papers/mpfedcon.md §2, §3, §6)."""
+"""Contrasts with models and with centres: MOON, MpFedcon."""
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections import OrderedDict
 from dataclasses import replace
@@ -18,10 +17,14 @@ from raffed.core.params import Params, State
 from raffed.core.training.network import Network
 from raffed.errors import BoundaryError
 from raffed.methods.common import ClassSums, Prototypes, class_mean_sums
+from raffed.methods.fedavg import fedavg
 from raffed.methods.fedrep import fedrep
+from raffed.methods.moon import ModelContrast, PreviousModel, model_contrast, moon
 from raffed.methods.mpfedcon import CentreContrast, HeadContrast, PreviousContrast, centre_contrast, mpfedcon
 from raffed.models.net import Net
-from tests.tiny import CLASSES, FEATURES, PLAIN, Tiny, bare_context, forward, of_kind, same_bits
+from tests.tiny import CLASSES, FEATURES, PLAIN, Tiny, bare_context, forward, network, of_kind, same_bits
+
+# MpFedcon (docs/papers/mpfedcon.md §2, §3, §6).
 
 G = torch.Generator().manual_seed(0)
 Z, CON = (torch.randn(8, 5, generator=G, dtype=torch.float64) for _ in range(2))
@@ -131,14 +134,7 @@ def test_neither_the_centres_nor_the_negative_get_a_gradient() -> None:
 
 def test_the_defaults_are_the_papers() -> None:
     """§4: μ = 10, τ = 0.5, τ_h = 10, τ_θ = 1; §2: uniform centres, the negative is the round's start."""
-    assert {name: p.default for name, p in inspect.signature(mpfedcon).parameters.items()} == {
-        "mu": 10.0,
-        "tau": 0.5,
-        "head_epochs": 10.0,
-        "encoder_epochs": 1.0,
-        "centre_weight": "uniform",
-        "negative": "round_start",
-    }
+    assert mpfedcon() == mpfedcon(10.0, 0.5, 10.0, 1.0, "uniform", "round_start")
 
 
 def test_all_heads_are_equal_bit_for_bit_at_round_0_and_apart_once_they_were_trained() -> None:
@@ -289,3 +285,83 @@ def test_a_negative_between_the_phases_has_the_new_heads_over_the_downloaded_enc
     for name in made.names:
         from_start = name.startswith("body.encoder.")
         assert torch.equal(made[name], (done.start.w if from_start else done.trained.w)[name])
+
+
+# MOON (docs/papers/baselines.md, MOON).
+
+
+def unit(angle: float) -> torch.Tensor:
+    return torch.tensor([[math.cos(angle), math.sin(angle)]], dtype=torch.float64)
+
+
+def test_the_stable_form_is_the_papers_fraction() -> None:
+    g = torch.Generator().manual_seed(0)
+    z, a, b = (torch.randn(7, 5, generator=g, dtype=torch.float64) for _ in range(3))
+    s_g, s_p = torch.cosine_similarity(z, a), torch.cosine_similarity(z, b)
+    top, other = (s_g / 0.5).exp(), (s_p / 0.5).exp()
+    assert float(model_contrast(z, a, b, 0.5)) == pytest.approx(
+        float(-(top / (top + other)).log().mean()), rel=1e-12
+    )
+
+
+@pytest.mark.parametrize("tau", [0.1, 0.5, 1.0])
+def test_its_slope_in_the_similarity_to_the_previous_model_is_sigma_over_tau(tau: float) -> None:
+    """(3): dℓ/ds_p = −dℓ/ds_g = σ((s_p − s_g)/τ)/τ; turning z_p by dφ changes s_p = cos φ by −sin φ dφ."""
+    z, glob = unit(0.0), unit(0.4)
+    phi = torch.tensor(1.1, dtype=torch.float64, requires_grad=True)
+    previous = torch.stack([phi.cos(), phi.sin()])[None]
+    (slope,) = torch.autograd.grad(model_contrast(z, glob, previous, tau), phi)
+    sigma = 1 / (1 + math.exp(-(math.cos(1.1) - math.cos(0.4)) / tau))
+    assert float(slope) == pytest.approx(-math.sin(1.1) * sigma / tau, rel=1e-9)
+
+
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("mu", [1.0, 5.0])
+def test_a_first_visit_adds_log_2_and_trains_fedavgs_model_bit_for_bit(mu: float, norm: bool) -> None:
+    """(2): previous = global, the gradient is exactly 0."""
+    mine, plain = Tiny(moon(mu), net=network(norm)).visit(1), Tiny(fedavg(), net=network(norm)).visit(1)
+    assert same_bits(mine.trained, plain.trained)
+    assert mine.loss - plain.loss == pytest.approx(mu * math.log(2), abs=1e-5)
+
+
+def test_a_first_visit_in_a_later_round_takes_both_frozen_models_from_what_was_downloaded() -> None:
+    """The same after two rounds without the client: neither of them is the run's initial model."""
+    tiny, plain = Tiny(moon()).run(2, [1, 2, 3]), Tiny(fedavg())
+    plain.server = tiny.server
+    mine, theirs = tiny.visit(0), plain.visit(0)
+    assert same_bits(mine.trained, theirs.trained)
+    assert mine.loss - theirs.loss == pytest.approx(math.log(2), abs=1e-5)
+
+
+def test_the_previous_model_is_the_one_that_was_uploaded_not_the_aggregate() -> None:
+    """(5) and the trap: saved after local training."""
+    tiny = Tiny(moon(), net=network(norm=True)).run(1, [0, 1, 2, 3])
+    kept, sent = tiny.client_states[1].slots["term-ModelContrast"], tiny.last[1].upload
+    assert isinstance(kept, PreviousModel)
+    assert set(kept.body.names) == {n for n in sent.w.names if n.startswith("body.")}
+    assert all(torch.equal(kept.body[n], sent.w[n]) for n in kept.body.names)
+    assert same_bits(kept.b, sent.b)
+    assert not all(torch.equal(kept.body[n], tiny.server.w[n]) for n in kept.body.names)
+
+
+def test_only_the_live_features_get_a_gradient() -> None:
+    """The two other passes run without gradient: z enters alone."""
+    tiny = Tiny(moon(), net=network(norm=True)).run(2, [0, 1, 2, 3])
+    k = tiny.context(1, "term-ModelContrast")
+    z = torch.randn(10, 5, generator=torch.Generator().manual_seed(3), requires_grad=True)
+    x, y = tiny.data[1].x, tiny.data[1].y
+    (slope,) = torch.autograd.grad(ModelContrast(1.0, 0.5).loss(Forward(x, y, z, z, k.w0), k), z)
+    assert float((slope * z.detach()).sum(-1).abs().max()) < 1e-6  # cosine: orthogonal to z
+    assert float(slope.abs().max()) > 0
+
+
+def test_a_visit_leaves_the_running_statistics_of_both_frozen_models_as_they_were() -> None:
+    """(4): they run in evaluation mode; the model in training moves its own."""
+    tiny = Tiny(moon(), net=network(norm=True)).run(2, [0, 1, 2, 3])
+    previous = of_kind(tiny.client_states[1].slots["term-ModelContrast"], PreviousModel)
+    sent = tiny.server.broadcast()
+    before = [sent.b.flat.clone(), previous.b.flat.clone(), tiny.net.initial.b.flat.clone()]
+    done = tiny.visit(1, broadcast=sent)
+    assert same_bits([sent.b.flat, previous.b.flat, tiny.net.initial.b.flat], before)
+    assert same_bits(done.start.b, sent.b)
+    assert not same_bits(done.trained.b.flat, sent.b.flat)
