@@ -8,6 +8,7 @@ single bit.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -25,6 +26,7 @@ from raffed.methods.fedmr import InterClass, IntraClass
 from raffed.methods.fedprox import Proximal
 from raffed.methods.fedrs import RestrictedSoftmax
 from raffed.methods.moon import ModelContrast
+from tests.params import one_in
 from tests.tiny import NOISY, PLAIN, Tiny, clients, experienced, network, same_bits
 
 
@@ -104,8 +106,7 @@ def three_rounds_of_fedavg(setting: str) -> list[list[Tensor]]:
     return [[one.clone() for one in point(plain.run(1))] for _ in range(3)]
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("name", EQUAL_TO_FEDAVG)
+@pytest.mark.parametrize(("name", "setting"), one_in(2, itertools.product(EQUAL_TO_FEDAVG, SETTINGS)))
 def test_a_method_whose_coefficients_are_0_is_fedavg_bit_for_bit(name: str, setting: str) -> None:
     mine = SETTINGS[setting](EQUAL_TO_FEDAVG[name])
     for plain in three_rounds_of_fedavg(setting):
@@ -197,8 +198,7 @@ SPECIAL_CASES: dict[str, tuple[Method, Method, Method]] = {
 }
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("name", SPECIAL_CASES)
+@pytest.mark.parametrize(("name", "setting"), one_in(3, itertools.product(SPECIAL_CASES, SETTINGS)))
 def test_a_method_has_its_special_case_bit_for_bit_and_otherwise_it_has_not(name: str, setting: str) -> None:
     none, some, plain = (SETTINGS[setting](method).run(3) for method in SPECIAL_CASES[name])
     assert same_bits(none.everything(), plain.everything())
