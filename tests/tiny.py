@@ -29,7 +29,7 @@ from raffed.core.training.task import Augmentation, ClientTask, Solver, Trained,
 from raffed.core.visit import Visit
 from raffed.methods import METHODS, build_method
 from raffed.methods.common import Companion
-from raffed.testing.federation import (
+from raffed.testing.federation import (  # noqa: F401  tests take them from here
     CLASSES,
     FEATURES,
     OWNED,
@@ -45,43 +45,6 @@ from raffed.testing.federation import (
     same_bits,
 )
 from tests.params import one_in
-
-__all__ = [
-    "CLASSES",
-    "EVERYBODY",
-    "FEATURES",
-    "NOISY",
-    "OF_EACH_KIND",
-    "OWNED",
-    "PLAIN",
-    "SHORT",
-    "SIZES",
-    "WIDTH",
-    "Tiny",
-    "activity",
-    "bare_context",
-    "body_point",
-    "client_data",
-    "clients",
-    "companion",
-    "digits",
-    "experienced",
-    "forward",
-    "leaves",
-    "module",
-    "network",
-    "of_kind",
-    "over_methods",
-    "point",
-    "privately_trained",
-    "same_bits",
-    "server_context",
-    "sgd",
-    "short",
-    "slopes",
-    "tiny_loss",
-    "tree_stack",
-]
 
 Kind = TypeVar("Kind")
 EVERYBODY = (0, 1, 2, 3)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterator
@@ -107,6 +108,7 @@ def test_two_forks_at_once_and_a_thread_that_seeds_torch_get_what_each_gets_alon
 RAFFED = Path(__file__).parents[2] / "raffed"
 
 
+@functools.cache
 def purposes_of_data() -> set[str]:
     """The purposes that raffed gives `stream`, read off the source, those of its callers' arguments and
     defaults included.

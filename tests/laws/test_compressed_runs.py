@@ -1,23 +1,28 @@
-"""Runs whose clients compress what they upload."""
+"""Runs whose clients compress what they upload, weights or updates."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import raffed
-from raffed import Numerics, Privacy, RunConfig
-from raffed.config.aggregation import TopK
-from raffed.core.ingredients import CompressionWithFeedback
+from raffed import Data, Faults, Numerics, Privacy, RunConfig
+from raffed.attacks.protocol import observed
+from raffed.config.aggregation import CompressionRule, Quantize, TopK
+from raffed.core.aggregation.robust_means import clip_update
+from raffed.core.ingredients import Compression, CompressionWithFeedback
+from raffed.core.method import Method, unmoved
 from raffed.core.params import Params
 from raffed.errors import UsageError
+from raffed.methods import build_method
 from raffed.runtime.setup import prepare_run
 from tests.laws.test_faults import config
 from tests.params import one_in
-from tests.tiny import bare_context
+from tests.tiny import SHORT, Tiny, bare_context, client_data, network, over_methods
 
 
 def run(name: str = "", method: str = "fedavg", rounds: int = 2, **args: object) -> RunConfig:
@@ -50,7 +55,7 @@ def test_what_was_left_out_survives_a_stop(name: str, args: dict[str, object], t
     assert raffed.resume(tmp_path / "run").hashes == raffed.run(asked).hashes
 
 
-@pytest.mark.parametrize("method", one_in(3, ["fedavg", "fedmr", "fedlesam", "pfedme"]))
+@pytest.mark.parametrize("method", one_in(3, ["fedmr", "fedavg", "fedlesam", "pfedme"]))
 def test_clients_with_and_without_what_was_left_out_step_together(method: str) -> None:
     """Half of the clients take part in a round, so a stack holds new ones and ones that have uploaded."""
     asked = run("topk", method, rounds=3, fraction=0.1)
@@ -75,20 +80,22 @@ def test_what_is_left_out_and_what_is_sent_make_up_every_update() -> None:
 
 
 @pytest.mark.parametrize(
-    ("privacy", "message"),
+    ("asked", "message"),
     [
-        (Privacy(masks=True), "a masked upload has a random number in every place"),
-        (Privacy(clip=1.0, noise=1.0, noise_at="client"), "noise of the clients is added to every number"),
+        (
+            replace(run("topk"), privacy=Privacy(masks=True)),
+            "a masked upload has a random number in every place",
+        ),
+        (
+            replace(run("topk"), privacy=Privacy(clip=1.0, noise=1.0, noise_at="client")),
+            "noise of the clients is added to every number",
+        ),
+        (run("quantize", "solo"), "the clients of SOLO upload no weights"),
     ],
 )
-def test_random_numbers_in_every_place_cannot_be_compressed(privacy: Privacy, message: str) -> None:
+def test_what_cannot_be_compressed_is_refused(asked: RunConfig, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        prepare_run(replace(run("topk"), privacy=privacy))
-
-
-def test_clients_that_upload_no_weights_have_nothing_to_compress() -> None:
-    with pytest.raises(UsageError, match="the clients of SOLO upload no weights"):
-        prepare_run(run("quantize", "solo"))
+        prepare_run(asked)
 
 
 @pytest.mark.parametrize(
@@ -107,5 +114,106 @@ def test_arguments_are_checked(name: str, args: dict[str, object], message: str)
 
 @pytest.mark.parametrize("method", one_in(3, ["scaffold", "map", "fedrep", "creff", "fednova"]))
 def test_methods_with_messages_and_own_layers_run_compressed(method: str) -> None:
-    plain, short = (raffed.run(run(name, method, rounds=1)) for name in ("", "topk"))
+    plain, short = (
+        raffed.run(replace(run(name, method, rounds=1), args=SHORT.get(method, {}))) for name in ("", "topk")
+    )
     assert short.hashes["weights"] != plain.hashes["weights"]
+
+
+# FedNova uploads updates and not weights. With equal steps it is FedAvg, whatever happens to uploads.
+#
+# Let τ be the number of steps of every client, so ‖a_k‖₁ = τ without momentum. FedNova sends Δ_k/τ and makes
+# w − τ Σ p_k (Δ_k/τ). Compression, sign flips and scaling commute with a factor, so Δ_k may be compressed or
+# turned before or after the division.
+
+EQUAL = [client_data(n, (0, 1, 2), n) for n in (5, 6, 7, 8)]  # two batches of at most 4
+
+
+def compressed(name: str, rule: CompressionRule) -> Tiny:
+    kind = CompressionWithFeedback if rule.feedback else Compression
+    return Tiny(replace(build_method(name, {}), compression=kind(rule)), data=EQUAL)
+
+
+@pytest.mark.parametrize("rule", [TopK(0.3, feedback=False), TopK(0.3)], ids=str)
+def test_a_compressed_update_is_that_of_fedavg_with_equal_steps(rule: CompressionRule) -> None:
+    nova, avg = compressed("fednova", rule), compressed("fedavg", rule)
+    for _ in range(3):
+        nova.step([0, 1, 2, 3])
+        avg.step([0, 1, 2, 3])
+        torch.testing.assert_close(nova.server.w.flat, avg.server.w.flat, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("bits", [3, 6])
+def test_a_rounded_update_is_off_by_less_than_a_step_of_the_update(bits: int) -> None:
+    """A step is max |Δ_k| / (2^(bits − 1) − 1) of each tensor, and p_k add up to 1."""
+    rounded, exact = compressed("fednova", Quantize(bits)), Tiny(build_method("fednova", {}), data=EQUAL)
+    before = exact.server.w
+    rounded.step([0, 1, 2, 3])
+    done = exact.step([0, 1, 2, 3])
+    for name, w in exact.server.w.tensors.items():
+        largest = max(float((one.trained.w[name] - before[name]).abs().max()) for one in done.values())
+        off = float((rounded.server.w[name] - w).abs().max())
+        assert off <= largest / (2 ** (bits - 1) - 1) + 1e-6, name
+
+
+def test_a_client_that_has_not_moved_uploads_the_same_compressed_or_not() -> None:
+    rule = TopK(0.3, feedback=False)
+    nova = compressed("fednova", rule)
+    nova.local = replace(nova.local, lr=0.0)
+    nova.arrange()
+    before = nova.server.w
+    nova.step([0, 1, 2, 3])
+    assert torch.equal(nova.server.w.flat, before.flat)
+
+
+@pytest.mark.parametrize(("kind", "strength"), [("sign_flip", 1.0), ("scaling", 3.0), ("backdoor", 3.0)])
+def test_an_attacker_does_to_the_update_what_it_does_to_fedavg_s(kind: Any, strength: float) -> None:
+    def losses(method: str) -> list[float]:
+        plan = Faults(attack=kind, attackers=0.2, attack_strength=strength)
+        base = config(method, plan)
+        made: RunConfig = replace(
+            base,
+            data=Data(samples=300, split="iid:10"),  # 30 samples each
+            local=replace(base.local, momentum=0.0),
+        )
+        rows = raffed.run(made).to_pandas()
+        values: list[float] = rows.query("metric == 'loss'")["value"].dropna().tolist()
+        assert values
+        return values
+
+    assert losses("fednova") == pytest.approx(losses("fedavg"), rel=1e-4)
+
+
+def test_clipping_bounds_the_length_of_the_update_itself() -> None:
+    """(3, 4) of length 5 is cut to 1, from w^t = (10, 10)."""
+    method = build_method("fednova", {})
+    received = Params({"body.w": torch.tensor([10.0, 10.0])})
+    sent = Params({"body.w": torch.tensor([3.0, 4.0])})
+    cut = clip_update(sent, unmoved(received, method.sends_update), 1.0)
+    torch.testing.assert_close(cut["body.w"], torch.tensor([0.6, 0.8]))
+
+
+def test_leakage_finds_the_same_gradient_in_an_update_as_in_weights() -> None:
+    x = torch.rand(4, generator=torch.Generator().manual_seed(0))
+    nova, avg = (
+        observed(build_method(name, {}), network(), x, 1).gradient() for name in ("fednova", "fedavg")
+    )
+    assert float(avg.flat.norm()) > 0.01
+    torch.testing.assert_close(nova.flat, avg.flat, rtol=1e-4, atol=1e-5)
+
+
+@over_methods
+def test_every_method_says_whether_it_uploads_weights_or_updates(name: str) -> None:
+    """At the rate 0 a client uploads what `unmoved` says, or nearly so where the method has a rate of its
+    own. (IFCA's client with several models may choose another one than w^t.)
+    """
+    method: Method = build_method(name, {"clusters": 1} if name == "ifca" else {})
+    if method.split.personal == "all":
+        return
+    tiny = Tiny(method)
+    tiny.local = replace(tiny.local, lr=0.0)
+    tiny.arrange()
+    sent, received = tiny.visit(0).upload.w, tiny.server.w
+    assert float((sent - unmoved(received, method.sends_update)).flat.norm()) < 0.1 * float(
+        received.flat.norm()
+    )

@@ -8,8 +8,10 @@ single bit.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -18,45 +20,19 @@ from torch import Tensor
 from raffed.core.method import Method
 from raffed.core.parts import Pass
 from raffed.core.server import Mean
-from raffed.methods.ditto import ditto
-from raffed.methods.fedacg import fedacg
-from raffed.methods.fedavg import fedavg
-from raffed.methods.fedawa import fedawa
-from raffed.methods.fedaws import fedaws
-from raffed.methods.fedbabu import fedbabu
-from raffed.methods.fedcm import fedcm
-from raffed.methods.feddbe import feddbe
-from raffed.methods.feddc import feddc
-from raffed.methods.feddecorr import feddecorr
-from raffed.methods.feddisco import feddisco
-from raffed.methods.feddyn import feddyn
-from raffed.methods.fedetf import fedetf
-from raffed.methods.fedgamma import fedgamma
-from raffed.methods.fedgela import fedgela
-from raffed.methods.fedlc import fedlc
-from raffed.methods.fedlesam import fedlesam
-from raffed.methods.fedlmd import fedlmd
-from raffed.methods.fedloge import fedloge
-from raffed.methods.fedlws import fedlws
-from raffed.methods.fedmmd import TwoStream, fedmmd
-from raffed.methods.fedmr import InterClass, IntraClass, fedmr
-from raffed.methods.fednh import fednh
-from raffed.methods.fednova import fednova
-from raffed.methods.fedntd import fedntd
-from raffed.methods.fedopt import fedadam, fedavgm
-from raffed.methods.fedphp import fedphp
-from raffed.methods.fedproc import fedproc
-from raffed.methods.fedprox import Proximal, fedprox
-from raffed.methods.fedrs import RestrictedSoftmax, fedrs
-from raffed.methods.fedsam import fedsam
-from raffed.methods.feduv import feduv
-from raffed.methods.fedvls import fedvls
-from raffed.methods.finetune import finetune
-from raffed.methods.map import map_, scars
-from raffed.methods.moon import ModelContrast, moon
-from raffed.methods.priorce import priorce
-from raffed.methods.scaffold import scaffold
+from raffed.methods import build_method
+from raffed.methods.fedmmd import TwoStream
+from raffed.methods.fedmr import InterClass, IntraClass
+from raffed.methods.fedprox import Proximal
+from raffed.methods.fedrs import RestrictedSoftmax
+from raffed.methods.moon import ModelContrast
+from tests.params import one_in
 from tests.tiny import NOISY, PLAIN, Tiny, clients, experienced, network, same_bits
+
+
+def made(name: str, **args: Any) -> Method:
+    return build_method(name, args)
+
 
 SETTINGS: dict[str, Callable[[Method], Tiny]] = {
     "plain": Tiny,
@@ -81,31 +57,41 @@ ALSO_STACKED: dict[str, Callable[[Method], Tiny]] = {  # where other rules of st
     ),
 }
 EQUAL_TO_FEDAVG: dict[str, Method] = {
-    "FedProx(0)": fedprox(0.0),
-    "FedRS(1)": fedrs(1.0),
-    "FedRS(1, counts)": fedrs(1.0, mode="counts"),
-    "FedMR(0, 0)": fedmr(0.0, 0.0),
-    "FedPHP(λ = 0)": fedphp(lam=0.0),
-    "MAP(α = 1)": map_(alpha=1.0),
+    "FedProx(0)": made("fedprox", mu=0.0),
+    "FedRS(1)": made("fedrs", alpha=1.0),
+    "FedRS(1, counts)": made("fedrs", alpha=1.0, mode="counts"),
+    "FedMR(0, 0)": made("fedmr", mu1=0.0, mu2=0.0),
+    "FedPHP(λ = 0)": made("fedphp", lam=0.0),
+    "MAP(α = 1)": made("map", alpha=1.0),
     "Proximal(0.0)": Method("x", terms=(Proximal(0.0),)),
     "IntraClass(0.0)": Method("x", terms=(IntraClass(0.0),)),
     "IntraClass(0.0, paper)": Method("x", terms=(IntraClass(0.0, "paper"),)),
     "InterClass(0.0)": Method("x", terms=(InterClass(0.0),)),
     "InterClass(0.0, lite = 2)": Method("x", terms=(InterClass(0.0, lite=2),)),
-    "MOON(0)": moon(0.0),
-    "FedMMD(0)": fedmmd(0.0),
+    "MOON(0)": made("moon", mu=0.0),
+    "FedMMD(0)": made("fedmmd", lam=0.0),
     "TwoStream(0.0)": Method("x", terms=(TwoStream(0.0),)),
-    "FedLC(0)": fedlc(0.0),
-    "FedLC(0, others)": fedlc(0.0, "others"),
-    "FedDecorr(0)": feddecorr(0.0),
-    "FedUV(0, 0)": feduv(0.0, 0.0),
-    "PriorCE(0)": priorce(0.0),
-    "FedAwS(0 steps)": fedaws(server_steps=0),
-    "Ditto": ditto(0.5),
-    "FedAvg+FT": finetune(),
+    "FedLC(0)": made("fedlc", tau=0.0),
+    "FedLC(0, others)": made("fedlc", tau=0.0, denominator="others"),
+    "FedDecorr(0)": made("feddecorr", beta=0.0),
+    "FedUV(0, 0)": made("feduv", lam=0.0, mu=0.0),
+    "PriorCE(0)": made("priorce", tau=0.0),
+    "FedAwS(0 steps)": made("fedaws", server_steps=0),
+    "Ditto": made("ditto", lam=0.5),
+    "FedAvg+FT": made("finetune", every_round=True),
     "ModelContrast(0.0)": Method("x", terms=(ModelContrast(0.0, 0.5),)),
     "all terms at 0": Method("x", terms=(Proximal(0.0), IntraClass(0.0), InterClass(0.0))),
     "RestrictedSoftmax(1.0)": Method("x", head=RestrictedSoftmax(1.0)),
+    "APFL(0)": made("apfl", alpha=0.0),
+    "APFL(0.3)": made("apfl", alpha=0.3),
+    "APFL(0.5, adaptive)": made("apfl", alpha=0.5, adaptive=True),
+    "APFL(1)": made("apfl", alpha=1.0),
+    "CReFF": made("creff", features=4, match_steps=5, retrain_epochs=3),
+    "CReFF(0 steps)": made("creff", features=4, match_steps=0, retrain_epochs=0),
+    "FedDF(0 steps)": made("feddf", server_steps=0),
+    "FedExP(ε = 1e6)": made("fedexp", epsilon=1e6, score="last"),
+    "FEDIC(0 steps)": made("fedic", copy_steps=0, gate_steps=0, distil_steps=0),
+    "FedROD(0)": made("fedrod", gamma=0.0),
 }
 
 
@@ -116,12 +102,11 @@ def point(tiny: Tiny) -> list[Tensor]:
 @functools.cache
 def three_rounds_of_fedavg(setting: str) -> list[list[Tensor]]:
     """FedAvg's model after each of three rounds."""
-    plain = SETTINGS[setting](fedavg())
+    plain = SETTINGS[setting](made("fedavg"))
     return [[one.clone() for one in point(plain.run(1))] for _ in range(3)]
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("name", EQUAL_TO_FEDAVG)
+@pytest.mark.parametrize(("name", "setting"), one_in(2, itertools.product(EQUAL_TO_FEDAVG, SETTINGS)))
 def test_a_method_whose_coefficients_are_0_is_fedavg_bit_for_bit(name: str, setting: str) -> None:
     mine = SETTINGS[setting](EQUAL_TO_FEDAVG[name])
     for plain in three_rounds_of_fedavg(setting):
@@ -130,29 +115,32 @@ def test_a_method_whose_coefficients_are_0_is_fedavg_bit_for_bit(name: str, sett
 
 
 UNEQUAL: dict[str, Method] = {
-    "FedProx": fedprox(0.1),
-    "FedRS": fedrs(0.5),
-    "FedMR intra": fedmr(0.1, 0.0),
-    "FedMR inter": fedmr(0.0, 0.1),
-    "FedPHP": fedphp(lam=0.5),
-    "MOON": moon(1.0),
-    "FedProc": fedproc(),
-    "FedNova": fednova(),
-    "FedDyn": feddyn(0.1),
-    "FedDC": feddc(0.1),
-    "FedMMD": fedmmd(1.0),
-    "FedLC": fedlc(),
-    "FedDecorr": feddecorr(),
-    "FedUV variance": feduv(mu=0.0),
-    "FedUV uniformity": feduv(lam=0.0),
-    "FedVLS": fedvls(),
-    "PriorCE": priorce(),
-    "FedAwS": fedaws(),
-    "FedBABU": fedbabu(),
-    "FedLoGe": fedloge(),
-    "FedAvgM": fedavgm(),
-    "FedAdam": fedadam(),
-    "FedGAMMA": fedgamma(),
+    "FedProx": made("fedprox", mu=0.1),
+    "FedRS": made("fedrs", alpha=0.5),
+    "FedMR intra": made("fedmr", mu1=0.1, mu2=0.0),
+    "FedMR inter": made("fedmr", mu1=0.0, mu2=0.1),
+    "FedPHP": made("fedphp", lam=0.5),
+    "MOON": made("moon", mu=1.0),
+    "FedProc": made("fedproc"),
+    "FedNova": made("fednova"),
+    "FedDyn": made("feddyn", alpha=0.1),
+    "FedDC": made("feddc", alpha=0.1),
+    "FedMMD": made("fedmmd", lam=1.0),
+    "FedLC": made("fedlc"),
+    "FedDecorr": made("feddecorr"),
+    "FedUV variance": made("feduv", mu=0.0),
+    "FedUV uniformity": made("feduv", lam=0.0),
+    "FedVLS": made("fedvls"),
+    "PriorCE": made("priorce"),
+    "FedAwS": made("fedaws"),
+    "FedBABU": made("fedbabu"),
+    "FedLoGe": made("fedloge"),
+    "FedAvgM": made("fedavgm"),
+    "FedAdam": made("fedadam"),
+    "FedGAMMA": made("fedgamma"),
+    "FedDF": made("feddf", server_steps=5),
+    "FedExP": made("fedexp"),
+    "FEDIC": made("fedic", copy_steps=3, gate_steps=3, distil_steps=3),
 }
 
 
@@ -166,36 +154,63 @@ def test_with_a_coefficient_it_is_not_fedavg(name: str) -> None:
 
 
 UNIFORM = Mean(by="clients")
+UNIFORM_FEDPER = replace(made("fedper"), mean=UNIFORM)
 # A method with coefficients at 0, the same method with others, and what the first one is in every respect
 SPECIAL_CASES: dict[str, tuple[Method, Method, Method]] = {
-    "FedACG(0, 0)": (fedacg(0.0, 0.0), fedacg(), replace(fedavg(), mean=UNIFORM)),
-    "FedACG(0, 0.05)": (fedacg(0.0, 0.05), fedacg(), replace(fedprox(0.1), mean=UNIFORM)),
-    "FedAWA(0 steps)": (fedawa(server_epochs=0), fedawa(), fedavg()),
-    "FedCM(α = 1)": (fedcm(1.0), fedcm(), fedavg()),
-    "FedDBE(κ = 0)": (feddbe(kappa=0.0, translate=False), feddbe(), fedavg()),
-    "FedDisco(0, 0)": (feddisco(a=0.0, b=0.0), feddisco(), fedavg()),
-    "FedGAMMA(0)": (fedgamma(0.0), fedgamma(), scaffold()),
-    "FedLESAM(0)": (fedlesam(0.0), fedlesam(), fedavg()),
-    "FedLMD(0)": (fedlmd(0.0), fedlmd(teacher="eval"), fedavg()),
-    "FedLMD(0), without a teacher": (fedlmd(0.0), fedlmd(teacher="none"), fedavg()),
-    "FedLWS(τ = 0)": (fedlws(beta=0.0, low=0.0), fedlws(), fedavg()),
-    "FedNTD(0)": (fedntd(0.0), fedntd(), fedavg()),
-    "FedSAM(0)": (fedsam(0.0), fedsam(), fedavg()),
+    "FedACG(0, 0)": (
+        made("fedacg", lam=0.0, beta=0.0),
+        made("fedacg"),
+        replace(made("fedavg"), mean=UNIFORM),
+    ),
+    "FedACG(0, 0.05)": (
+        made("fedacg", lam=0.0, beta=0.05),
+        made("fedacg"),
+        replace(made("fedprox", mu=0.1), mean=UNIFORM),
+    ),
+    "FedAWA(0 steps)": (made("fedawa", server_epochs=0), made("fedawa"), made("fedavg")),
+    "FedALA(0)": (made("fedala", eta=0.0), made("fedala"), made("fedavg")),
+    "FedAS(0 epochs)": (made("fedas", align_epochs=0.0, weights="clients"), made("fedas"), UNIFORM_FEDPER),
+    "FedAS(rate 0)": (
+        made("fedas", align_lr=0.0, weights="clients"),
+        made("fedas", weights="clients"),
+        UNIFORM_FEDPER,
+    ),
+    "FedCM(α = 1)": (made("fedcm", alpha=1.0), made("fedcm"), made("fedavg")),
+    "FedDBE(κ = 0)": (made("feddbe", kappa=0.0, translate=False), made("feddbe"), made("fedavg")),
+    "FedDisco(0, 0)": (made("feddisco", a=0.0, b=0.0), made("feddisco"), made("fedavg")),
+    "FedGAMMA(0)": (made("fedgamma", rho=0.0), made("fedgamma"), made("scaffold")),
+    "FedLESAM(0)": (made("fedlesam", rho=0.0), made("fedlesam"), made("fedavg")),
+    "FedLMD(0)": (made("fedlmd", beta=0.0), made("fedlmd", teacher="eval"), made("fedavg")),
+    "FedLMD(0), without a teacher": (
+        made("fedlmd", beta=0.0),
+        made("fedlmd", teacher="none"),
+        made("fedavg"),
+    ),
+    "FedLWS(τ = 0)": (made("fedlws", beta=0.0, low=0.0), made("fedlws"), made("fedavg")),
+    "FedNTD(0)": (made("fedntd", beta=0.0), made("fedntd"), made("fedavg")),
+    "FedRep, authors": (made("fedrep", preset="authors"), made("fedper"), UNIFORM_FEDPER),
+    "FedSAM(0)": (made("fedsam", rho=0.0), made("fedsam"), made("fedavg")),
+    "FedVLS(0, 0)": (made("fedvls", lam=0.0, suppress=0.0), made("fedvls"), made("priorce", missing="eps")),
+    "MoFedSAM(0)": (made("mofedsam", rho=0.0), made("mofedsam"), made("fedcm")),
+    "MoFedSAM(α = 1)": (made("mofedsam", rho=0.2, alpha=1.0), made("mofedsam"), made("fedsam", rho=0.2)),
+    "noise of size 0": (made("noisygrad", size=0.0), made("noisygrad"), made("fedavg")),
+    "ScaRS(1)": (made("scars", alpha=1.0), made("scars"), made("scaffold")),
 }
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("name", SPECIAL_CASES)
+@pytest.mark.parametrize(("name", "setting"), one_in(3, itertools.product(SPECIAL_CASES, SETTINGS)))
 def test_a_method_has_its_special_case_bit_for_bit_and_otherwise_it_has_not(name: str, setting: str) -> None:
     none, some, plain = (SETTINGS[setting](method).run(3) for method in SPECIAL_CASES[name])
     assert same_bits(none.everything(), plain.everything())
     assert not same_bits(some.server.w, plain.server.w)
 
 
-@pytest.mark.parametrize("method", [fedetf(), fednh(), fedgela(), fedloge()], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "method", [made("fedetf"), made("fednh"), made("fedgela"), made("fedloge")], ids=lambda one: one.name
+)
 def test_a_method_that_requires_its_own_network_is_not_fedavg_on_that_network(method: Method) -> None:
     mine, plain = (
-        Tiny(one).run(2, [0, 1, 2, 3]) for one in (method, replace(fedavg(), network=method.network))
+        Tiny(one).run(2, [0, 1, 2, 3]) for one in (method, replace(made("fedavg"), network=method.network))
     )
     weight = "body.fc.weight"
     assert float((mine.server.w[weight] - plain.server.w[weight]).square().sum()) > 1e-6
@@ -208,7 +223,7 @@ def test_restricting_where_every_client_owns_every_class_is_fedavg_for_any_alpha
 ) -> None:
     """docs/papers/map.md §6 R6 as a law."""
     full = clients(((0, 1, 2),) * 4, (8, 10, 6, 11))
-    mine, plain = SETTINGS[setting](fedrs(alpha)), SETTINGS[setting](fedavg())
+    mine, plain = SETTINGS[setting](made("fedrs", alpha=alpha)), SETTINGS[setting](made("fedavg"))
     mine.data, plain.data = full, full
     assert same_bits(point(mine.run(3)), point(plain.run(3)))
 
@@ -225,7 +240,7 @@ def test_scaffolds_first_round_is_fedavg_with_plain_sgd_and_equal_weights_and_it
     """docs/papers/baselines.md, SCAFFOLD (c). Round 2 differs for a client that was there in round 1 and
     for a new one alike.
     """
-    mine, plain = SETTINGS[setting](scaffold()), SETTINGS[setting](fedavg_with_plain_sgd())
+    mine, plain = SETTINGS[setting](made("scaffold")), SETTINGS[setting](fedavg_with_plain_sgd())
     mine.step([0, 1])
     plain.step([0, 1])
     assert same_bits(point(mine), point(plain))
@@ -233,14 +248,10 @@ def test_scaffolds_first_round_is_fedavg_with_plain_sgd_and_equal_weights_and_it
         assert float((mine.visit(client).trained.w - plain.visit(client).trained.w).sq_norm()) > 1e-8
 
 
-def test_scars_with_alpha_1_is_scaffold_bit_for_bit() -> None:
-    assert same_bits(Tiny(scars(1.0)).run(4).everything(), Tiny(scaffold()).run(4).everything())
-
-
 @pytest.mark.parametrize("mu1", [0.0, 0.1])
 def test_fedmrs_round_0_is_intra_only_bit_for_bit_and_its_second_is_not(mu1: float) -> None:
     """docs/papers/fedmr.md §10 test 9: no prototypes, no inter-class term."""
-    both, intra = Tiny(fedmr(mu1, 1.0)), Tiny(fedmr(mu1, 0.0))
+    both, intra = Tiny(made("fedmr", mu1=mu1, mu2=1.0)), Tiny(made("fedmr", mu1=mu1, mu2=0.0))
     both.step([0, 1, 2, 3])
     intra.step([0, 1, 2, 3])
     assert same_bits(point(both), point(intra))
@@ -257,7 +268,7 @@ def test_the_prototype_pass_touches_no_buffer_no_batch_and_no_generator() -> Non
     mine = Tiny(
         Method("x", terms=(InterClass(0.0),)), net=network(norm=True, dropout=0.3), augment=NOISY
     ).run(3)
-    plain = Tiny(fedavg(), net=network(norm=True, dropout=0.3), augment=NOISY).run(3)
+    plain = Tiny(made("fedavg"), net=network(norm=True, dropout=0.3), augment=NOISY).run(3)
     assert torch.equal(torch.get_rng_state(), before)
     for client, done in mine.last.items():
         assert same_bits(done.trained, plain.last[client].trained)

@@ -162,7 +162,8 @@ def calls_of(name: str, folder: str) -> list[str]:
     return [
         path.relative_to(ROOT).as_posix()
         for path in sorted((ROOT / folder).rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if f"{name}(" in (text := path.read_text(encoding="utf-8"))
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
     ]
 

@@ -1,6 +1,4 @@
-"""FedAwS, FedMMD and FedProto (docs/papers/baselines.md, FedAwS, FedMMD,
-docs/papers/baselines-personal.md, FedProto).
-"""
+"""FedAwS, FedMMD (docs/papers/baselines.md), FedProto (docs/papers/baselines-personal.md) and FedTGP."""
 
 from __future__ import annotations
 
@@ -10,24 +8,40 @@ from dataclasses import replace
 import pytest
 import torch
 
+import raffed
+from raffed import Federation
 from raffed.core.context import Received
 from raffed.core.params import Params
 from raffed.core.round import ClientRound
 from raffed.core.seeds import generator
 from raffed.core.training.sgd import batch_stream
+from raffed.errors import UsageError
 from raffed.methods.common import ClassSums, HeldSums, Prototypes
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedaws import Spreadout, fedaws, spreadout
 from raffed.methods.fedmmd import fedmmd
 from raffed.methods.fedproto import PrototypePull, fedproto, prototype_pull
+from raffed.methods.fedtgp import (
+    OwnPrototypes,
+    PrototypeGenerator,
+    PrototypeTraining,
+    fedtgp,
+    margin_of,
+    prototypes,
+    separation,
+)
 from raffed.methods.solo import solo
 from tests.tiny import (
+    CLASSES,
+    EVERYBODY,
     PLAIN,
+    WIDTH,
     Tiny,
     bare_context,
+    client_data,
     clients,
+    digits,
     forward,
-    leaves,
     module,
     network,
     of_kind,
@@ -45,12 +59,9 @@ def spread(w: torch.Tensor, nu: float, steps: int, lr: float) -> torch.Tensor:
     return after["head.weight"]
 
 
-def test_0_server_steps_are_fedavg_and_30_leave_the_encoder_bit_for_bit() -> None:
-    """(a), (b)."""
-    plain, none, some = (
-        Tiny(m, net=network(True)).run(1, [0, 1, 2, 3]) for m in (fedavg(), fedaws(server_steps=0), fedaws())
-    )
-    assert same_bits(plain.server, none.server)
+def test_30_server_steps_leave_the_encoder_bit_for_bit() -> None:
+    """(b). (a) is among the equalities."""
+    plain, some = (Tiny(m, net=network(True)).run(1, [0, 1, 2, 3]) for m in (fedavg(), fedaws()))
     for n in plain.server.w.names:
         assert torch.equal(plain.server.w[n], some.server.w[n]) == (n != "head.weight")
 
@@ -73,7 +84,7 @@ def test_orthogonal_rows_feel_nothing_up_to_nu_one_half() -> None:
 @pytest.mark.parametrize(("nu", "value"), [(0.9, 0.187778), (0.8, 0.117778)])
 def test_optimisation_from_random_rows_reaches_the_simplex_bound(nu: float, value: float) -> None:
     """(e): C = 10, value of MAP's code, which includes the diagonal ν²/C."""
-    w = spread(torch.randn(10, 16, generator=G), nu, 3000, 1.0)
+    w = spread(torch.randn(10, 16, generator=G), nu, 500, 1.0)
     assert float(spreadout(w, nu)) + nu**2 / 10 == pytest.approx(value, abs=2e-4)
     unit = torch.nn.functional.normalize(w, dim=-1)
     distance = ((1 - unit @ unit.T) / 2).sum() / 90
@@ -144,27 +155,12 @@ def test_fedmmds_frozen_stream_stays_as_it_was_downloaded() -> None:
     assert not any(t.requires_grad for t in done.start.w.tensors.values())
 
 
-def test_fedmmd_after_the_first_step_is_another_method() -> None:
-    mine, plain = Tiny(fedmmd(1.0)).visit(1), Tiny(fedavg()).visit(1)
-    assert float((mine.trained.w - plain.trained.w).sq_norm()) > 1e-8
-
-
 @pytest.mark.parametrize("norm", [False, True])
 def test_fedproto_without_pull_is_solo_bit_for_bit(norm: bool) -> None:
     """(a): models and statistics; prototypes travel all the same."""
     mine, alone = Tiny(fedproto(0.0), net=network(norm)).run(3), Tiny(solo(), net=network(norm)).run(3)
     for client in alone.client_states:
         assert same_bits(mine.client_states[client], alone.client_states[client])
-
-
-def test_fedproto_sends_class_sums_and_counts_and_no_weight() -> None:
-    """(f): |C_k|·(d + 1) numbers up, of client 0's two classes; (e): all start from the same model."""
-    tiny = Tiny(fedproto(), net=network(norm=True))
-    starts = [tiny.visit(c).start for c in range(4)]
-    assert all(same_bits(s, starts[0]) for s in starts)
-    up = tiny.step([0, 1])[0].upload
-    assert sum(up.numbers().values()) == 2 * (5 + 1)
-    assert [t.shape for t in leaves(up)] == [torch.Size([3, 5]), torch.Size([3])]
 
 
 def test_the_pull_is_the_mean_squared_error_over_samples_with_a_prototype() -> None:
@@ -270,12 +266,8 @@ def test_the_authors_server_weights_prototypes_by_counts_and_goes_half_of_the_wa
     after = halfway(before, [sign * (1 * 0.0 + 9 * 10.0)] * 2 + [0.0], [10, 10, 0])
     assert after.mean.tolist() == [[sign * 9.0], [sign * 3.0], [sign * 7.0]]
     assert after.known.tolist() == [True, True, True]
-    # Nobody has seen class 0
-    assert halfway(before, [0.0, 0.0, 0.0], [0, 0, 0]).known.tolist() == [
-        False,
-        True,
-        True,
-    ]
+    nobody = halfway(before, [0.0, 0.0, 0.0], [0, 0, 0])
+    assert nobody.known.tolist() == [False, True, True]
 
 
 @pytest.mark.parametrize("cohort", [False, True])
@@ -332,3 +324,171 @@ def sums(done: Mapping[int, ClientRound]) -> HeldSums:
         sum((one.total for one in held[1:]), held[0].total),
         sum((one.count for one in held[1:]), held[0].count),
     )
+
+
+# FedProto scored by the nearest prototype (Tan et al. 2022), as PFLlib does.
+
+NEAREST = fedproto(0.5, predict_by="prototype")
+
+
+def judging(tiny: Tiny) -> Prototypes:
+    return of_kind(tiny.server.slots["personal"], Prototypes)
+
+
+@pytest.mark.parametrize("cohort", [0, 4])
+def test_training_and_messages_are_those_of_fedproto_bit_for_bit(cohort: int) -> None:
+    mine, plain = (Tiny(method, cohort=cohort).run(3) for method in (NEAREST, fedproto(0.5)))
+    for client in plain.client_states:
+        assert same_bits(mine.client_states[client].v, plain.client_states[client].v)
+    theirs = of_kind(plain.server.slots["term-PrototypePull"], Prototypes)
+    assert torch.equal(judging(mine).mean, theirs.mean)
+    assert torch.equal(judging(mine).known, theirs.known)
+
+
+def test_a_client_answers_with_the_nearest_prototype_of_those_that_it_downloaded() -> None:
+    tiny = Tiny(NEAREST).run(2)
+    sent = judging(tiny)
+    done = tiny.visit(1)
+    assert NEAREST.personal is not None
+    x = tiny.data[1].x
+    z = tiny.net.apply(done.trained, x)[1]
+    gaps = torch.cdist(z.double(), sent.mean.double())
+    assert torch.equal(done.personal_logits(NEAREST.personal, x).argmax(1), gaps.argmin(1))
+
+
+def test_a_class_that_nobody_has_sent_is_never_the_answer() -> None:
+    """Client 0 has the classes 0 and 1 of three, and it alone has sent."""
+    tiny = Tiny(NEAREST)
+    tiny.step([0])
+    assert judging(tiny).known.tolist() == [True, True, False]
+    done = tiny.visit(1)
+    assert NEAREST.personal is not None
+    assert int(done.personal_logits(NEAREST.personal, tiny.data[1].x).argmax(1).max()) < 2
+
+
+def test_before_the_first_prototypes_the_classifier_answers() -> None:
+    done, tiny = Tiny(NEAREST).visit(0), Tiny(NEAREST)
+    assert NEAREST.personal is not None
+    x = tiny.data[0].x
+    assert torch.equal(done.personal_logits(NEAREST.personal, x), tiny.net.apply(done.trained, x)[0])
+
+
+def test_the_authors_preset_has_no_such_scores() -> None:
+    with pytest.raises(UsageError, match="leave one of the two out"):
+        fedproto(preset="authors", predict_by="prototype")
+
+
+def test_a_run_writes_the_same_weights_and_other_scores() -> None:
+    config = digits("p4c3", 16, method="fedproto", local_test=0.3, federation=Federation(3, survey=3))
+    plain, mine = (raffed.run(replace(config, args=args)) for args in ({}, {"predict_by": "prototype"}))
+    scores = [one.to_pandas() for one in (plain, mine)]
+    trained = [one[one["metric"] == "loss"]["value"].tolist() for one in scores]
+    assert trained[0] == trained[1]
+    between = [one[(one["metric"] == "accuracy_between") & one["client"].isna()] for one in scores]
+    assert between[0]["value"].tolist() != between[1]["value"].tolist()
+    assert between[1]["value"].iloc[-1] > 0.5
+
+
+# FedTGP (Zhang et al. 2024).
+
+Q = torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 2.0]])
+LABELS = torch.tensor([0, 1, 2])
+
+
+def test_fedtgp_without_a_pull_is_local_training_bit_for_bit() -> None:
+    one, two = Tiny(fedtgp(lam=0.0)).run(3), Tiny(solo()).run(3)
+    assert same_bits(one.everything(), two.everything())
+    assert not same_bits(Tiny(fedtgp()).run(3).client_states[0].v, two.client_states[0].v)
+
+
+@pytest.mark.parametrize(
+    ("q", "labels", "limit", "margin"),
+    [
+        (Q, [0, 1, 2], 100.0, 3.6055513),
+        (Q, [0, 1, 2], 1.5, 1.5),  # a smaller limit wins
+        (Q[:1], [0], 100.0, 100.0),
+        (torch.cat([torch.tensor([[1.0, 0.0], [-1.0, 0.0]]), Q[1:]]), [0, 0, 1, 2], 100.0, 3.6055513),
+    ],
+)
+def test_the_margin_is_the_largest_of_the_distances_to_the_nearest_other_class(
+    q: torch.Tensor, labels: list[int], limit: float, margin: float
+) -> None:
+    """(0, 0), (3, 4), (0, 2): nearest others at 2, √13 and 2. Two clients that send class 0 as (1, 0) and
+    (−1, 0) count once each: its mean is (0, 0).
+    """
+    assert margin_of(q, torch.tensor(labels), 3, limit) == pytest.approx(margin)
+
+
+def test_the_margin_makes_the_true_class_harder() -> None:
+    """Distances 1, 3 and 2 of a class-0 mean: the loss is 0.4076060, and 2.9714033 with δ = √13."""
+    p = torch.tensor([[1.0, 0.0], [3.0, 0.0], [2.0, 0.0]])
+    q, y = torch.zeros(1, 2), torch.tensor([0])
+    assert float(separation(q, y, p, 0.0)) == pytest.approx(0.4076060, abs=1e-6)
+    assert float(separation(q, y, p, 3.6055513)) == pytest.approx(2.9714033, abs=1e-6)
+
+
+def test_a_mean_that_equals_its_prototype_has_a_finite_gradient() -> None:
+    p = Q.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(separation(Q, LABELS, p, 1.0), [p])
+    assert bool(torch.isfinite(slope).all())
+
+
+def test_a_class_that_nobody_has_sent_pulls_nothing_and_is_never_predicted() -> None:
+    data = [client_data(8, (0, 1), seed) for seed in range(4)]
+    tiny = Tiny(fedtgp(), data=data).run(2, EVERYBODY)
+    sent = of_kind(tiny.server.slots["personal"], Prototypes)
+    assert sent.known.tolist() == [True, True, False]
+    moved = sent.replace(mean=sent.mean + 9.0 * torch.tensor([0.0, 0.0, 1.0])[:, None])
+    broadcast = tiny.server.broadcast()
+    one, two = (
+        tiny.visit(0, broadcast=broadcast.replace(slots={"personal": slots})) for slots in (sent, moved)
+    )
+    assert same_bits(one.trained, two.trained)
+    personal = tiny.method.personal
+    assert personal is not None
+    x = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
+    assert set(one.personal_logits(personal, x).argmax(1).tolist()) <= {0, 1}
+
+
+def test_without_server_epochs_prototypes_are_the_untrained_map_s() -> None:
+    tiny = Tiny(fedtgp(server_epochs=0)).run(2, EVERYBODY)
+    kept, sent = tiny.server.slots["server"], tiny.server.slots["personal"]
+    assert isinstance(kept, PrototypeGenerator)
+    assert isinstance(sent, Prototypes)
+    other = of_kind(Tiny(fedtgp(server_epochs=0)).run(1, [0]).server.slots["server"], PrototypeGenerator)
+    assert same_bits(kept.net, other.net)
+    torch.testing.assert_close(sent.mean, prototypes(kept.net))
+
+
+def test_class_means_under_the_trained_models_are_sent() -> None:
+    tiny = Tiny(fedtgp()).run(2, EVERYBODY)
+    for client, done in tiny.last.items():
+        told = of_kind(done.upload.slots["personal"], OwnPrototypes)
+        z, y = tiny.net.apply(done.trained, tiny.data[client].x)[1], tiny.data[client].y
+        for label in y.unique():
+            torch.testing.assert_close(told.mean[label], z[y == label].mean(0))
+
+
+def test_training_brings_each_prototype_nearest_to_its_class() -> None:
+    """Three class means far apart: from a random map to one whose P_c is the nearest to the mean of c."""
+    told = OwnPrototypes(3 * torch.eye(CLASSES, WIDTH), torch.ones(CLASSES, dtype=torch.bool))
+    k = server_context(received={"personal": Received(1, each=(told,))})
+    nothing = Params({})
+    for epochs, right in ((0, False), (300, True)):
+        made, _ = PrototypeTraining(epochs, 0.05, 10, 100.0).step(None, nothing, nothing, k)
+        nearest = torch.cdist(told.mean, prototypes(made.net)).argmin(1)
+        assert (nearest.tolist() == list(range(CLASSES))) == right
+
+
+def test_a_client_is_scored_by_the_nearest_prototype_once_there_are_some() -> None:
+    tiny = Tiny(fedtgp())
+    personal = tiny.method.personal
+    assert personal is not None
+    done = tiny.step(EVERYBODY)[3]
+    x = tiny.data[3].x
+    own = tiny.net.apply(done.trained, x)[0]
+    assert torch.equal(done.personal_logits(personal, x), own)
+    later = tiny.step(EVERYBODY)[3]
+    z, view = tiny.net.apply(later.trained, x)[1], tiny.context(3, "personal")
+    expected = torch.cdist(z, view.server.mean).argmin(1)
+    assert torch.equal(later.personal_logits(personal, x).argmax(1), expected)

@@ -21,7 +21,7 @@ from raffed.methods.lgfedavg import lgfedavg
 from raffed.methods.solo import solo
 from raffed.models import build
 from tests.golden.regenerate import section
-from tests.methods.test_mpfedcon import projected
+from tests.methods.test_moon_mpfedcon import projected
 from tests.tiny import PLAIN, Tiny, clients, network, same_bits
 
 UNIFORM = replace(fedavg(), mean=Mean("clients"))
@@ -115,18 +115,6 @@ def test_a_pass_can_train_batchnorm_alone() -> None:
         moved = {n for n in before.w.names if not torch.equal(tiny.server.w[n], before.w[n])}
         assert moved == NORM
         assert not same_bits(tiny.server.b, before.b)
-
-
-def test_lgfedavg_sends_the_head_alone() -> None:
-    """(1), and (2): what is sent and what stays are all weights, and nothing twice."""
-    tiny = Tiny(lgfedavg(), net=network(norm=True)).run(2, [0, 1])
-    sent, kept = tiny.last[0].upload, tiny.client_states[0]
-    assert set(sent.w.names) == {"head.weight", "head.bias"} == set(tiny.server.broadcast().w.names)
-    assert not len(sent.b)
-    assert not set(sent.w.names) & set(kept.v.names)
-    assert {*sent.w.names, *kept.v.names} == set(tiny.net.initial.w.names)
-    assert set(kept.b.names) == set(tiny.net.initial.b.names)
-    assert not same_bits(kept.v, tiny.client_states[1].v)
 
 
 def test_lgfedavg_of_one_client_is_local_training() -> None:

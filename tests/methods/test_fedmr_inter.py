@@ -1,6 +1,4 @@
-"""FedMR's inter-class margin, its prototypes and its variants (docs/papers/fedmr.md §10 no. 6-8, §2.2,
-§3, §7).
-"""
+"""Prototypes that attract and repel: FedMR's inter-class margin, FedProc."""
 
 from __future__ import annotations
 
@@ -14,11 +12,20 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from raffed.core.context import Spec
+from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.training.objective import shared_objective
 from raffed.errors import UsageError
 from raffed.methods.common import ClassSums, Prototypes
+from raffed.methods.fedavg import fedavg
+from raffed.methods.feddc import feddc
+from raffed.methods.feddyn import feddyn
 from raffed.methods.fedmr import InterClass, fedmr, inter_class
+from raffed.methods.fednova import fednova
+from raffed.methods.fedproc import PrototypeContrast, fedproc, prototype_contrast, prototype_terms
+from raffed.methods.fedprox import fedprox
+from raffed.methods.moon import moon
+from tests.methods.test_fednova import TWO_STEPS
 from tests.tiny import (
     CLASSES,
     NOISY,
@@ -32,6 +39,9 @@ from tests.tiny import (
     of_kind,
     same_bits,
 )
+
+# FedMR's inter-class margin, its prototypes and its variants (docs/papers/fedmr.md §10 no. 6-8, §2.2,
+# §3, §7).
 
 SLOT = "term-InterClass"
 G = torch.tensor([[0.0, 0.0], [3.0, 0.0], [0.0, 100.0]])
@@ -133,42 +143,49 @@ def test_a_sample_on_its_prototype_has_a_finite_gradient() -> None:
     assert bool(torch.isfinite(torch.autograd.grad(value, z)[0]).all())
 
 
-@pytest.mark.parametrize("sharing", [1.0, 0.5])
+@pytest.mark.parametrize(
+    ("method", "senders"), [(fedmr(), 4), (fedmr(share=0.5), 2), (fedproc(), 4)], ids=["1", "0.5", "FedProc"]
+)
 @pytest.mark.parametrize("owned", [((0, 1), (1, 2), (0,), (0, 1, 2)), ((0, 1, 2),) * 4])
 def test_with_rate_0_prototypes_are_the_centralised_class_means(
-    owned: tuple[tuple[int, ...], ...], sharing: float
+    owned: tuple[tuple[int, ...], ...], method: Method, senders: int
 ) -> None:
-    """Test 7: for any partition; with partial sharing over the sharers' data."""
-    tiny = Tiny(fedmr(share=sharing), data=clients(owned), local=replace(PLAIN, lr=0.0))
+    """Test 7, FedProc (5): for any partition; with partial sharing over the sharers' data."""
+    tiny = Tiny(method, data=clients(owned), local=replace(PLAIN, lr=0.0))
+    (slot,) = tiny.server.slots
     tiny.step([0, 1, 2, 3])
-    senders = [c for c, done in tiny.last.items() if SLOT in done.upload.slots]
-    assert len(senders) == round(4 * sharing)
-    x, y = torch.cat([tiny.data[c].x for c in senders]), torch.cat([tiny.data[c].y for c in senders])
+    sharers = [c for c, done in tiny.last.items() if slot in done.upload.slots]
+    assert len(sharers) == senders
+    x, y = torch.cat([tiny.data[c].x for c in sharers]), torch.cat([tiny.data[c].y for c in sharers])
     z = tiny.net.apply(tiny.net.initial, x)[1].double()
-    prototypes = of_kind(tiny.server.slots[SLOT], Prototypes)
+    prototypes = of_kind(tiny.server.slots[slot], Prototypes)
     for c in range(CLASSES):
         assert bool(prototypes.known[c]) == bool((y == c).any())
         mean = z[y == c].mean(0) if (y == c).any() else torch.zeros(WIDTH, dtype=torch.float64)
         torch.testing.assert_close(prototypes.mean[c].double(), mean, rtol=1e-5, atol=1e-6)
 
 
-def test_prototypes_come_from_evaluation_mode_without_augmentation() -> None:
-    """A5: train mode would use batch statistics. With augmentation the sums are those of the bare data."""
-    tiny = Tiny(fedmr(), net=network(norm=True), augment=NOISY)
-    done = tiny.visit(1)
-    sums = of_kind(done.upload.slots[SLOT], ClassSums)
-    z = tiny.net.apply(done.trained, tiny.data[1].x)[1]
-    wanted = torch.stack([z[tiny.data[1].y == c].sum(0) for c in range(CLASSES)])
-    torch.testing.assert_close(sums.total, wanted, rtol=1e-5, atol=1e-5)
+@pytest.mark.parametrize(
+    ("method", "downloaded"),
+    [(fedmr(), False), (fedmr(prototype_from="global"), True), (fedproc(), False)],
+    ids=["FedMR", "of the downloaded model", "FedProc"],
+)
+def test_prototypes_come_from_the_trained_model_in_evaluation_mode_without_augmentation(
+    method: Method, downloaded: bool
+) -> None:
+    """A5, FedProc (5): train mode would use batch statistics. With augmentation the sums are those of the
+    bare data; client 1 holds five of class 1 and five of class 2.
+    """
+    tiny = Tiny(method, net=network(norm=True), augment=NOISY).run(1)
+    done, data = tiny.visit(1), tiny.data[1]
+    (sums,) = (one for one in done.upload.slots.values() if isinstance(one, ClassSums))
+    here, there = (
+        torch.stack([z[data.y == c].sum(0) for c in range(CLASSES)])
+        for z in (tiny.net.apply(one, data.x)[1] for one in (done.trained, done.start))
+    )
+    torch.testing.assert_close(sums.total, there if downloaded else here, rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(here, there, rtol=1e-2)
     assert sums.count.tolist() == [0, 5, 5]
-
-
-def test_prototypes_can_come_from_the_downloaded_model_instead() -> None:
-    tiny = Tiny(fedmr(prototype_from="global"), net=network(norm=True)).run(1)
-    done = tiny.visit(1)
-    z = tiny.net.apply(done.start, tiny.data[1].x)[1]
-    wanted = torch.stack([z[tiny.data[1].y == c].sum(0) for c in range(CLASSES)])
-    torch.testing.assert_close(done.upload.slots[SLOT].total, wanted, rtol=1e-5, atol=1e-5)  # type: ignore[attr-defined]
 
 
 def test_one_hot_prototypes_are_fixed_unit_vectors_known_from_the_first_round_that_nobody_sends() -> None:
@@ -283,3 +300,108 @@ def test_prototypes_are_constants_of_the_loss() -> None:
     assert server.mean.shape == (CLASSES, WIDTH)
     assert not server.mean.requires_grad
     assert not bool(server.known.any())
+
+
+# FedProc and "baseline + prototypes" (docs/papers/baselines.md, FedProc and Baselines with prototypes).
+
+DRAWS = torch.Generator().manual_seed(0)
+FEATURES = torch.randn(9, 5, generator=DRAWS, dtype=torch.float64)
+LABELS = torch.tensor([0, 1, 2, 0, 1, 2, 0, 0, 1])
+CENTRES = torch.randn(3, 5, generator=DRAWS, dtype=torch.float64)
+BASELINES = {"FedProx": fedprox, "FedNova": fednova, "MOON": moon, "FedDyn": feddyn, "FedDC": feddc}
+
+
+def test_round_0_and_rounds_from_t_on_are_fedavg_bit_for_bit() -> None:
+    """(1): T = 2; round 1 differs."""
+    mine, plain = Tiny(fedproc(), net=network(True), rounds=2), Tiny(fedavg(), net=network(True), rounds=2)
+    mine.step([0, 1, 2, 3])
+    plain.step([0, 1, 2, 3])
+    assert same_bits(mine.server.w, plain.server.w)
+    assert not same_bits(mine.visit(1).trained, plain.visit(1).trained)
+    late, plain_late = (tiny.server.replace(round=2).broadcast() for tiny in (mine, plain))
+    assert same_bits(mine.visit(1, broadcast=late).trained, plain.visit(1, broadcast=plain_late).trained)
+
+
+@pytest.mark.parametrize(("t", "alpha"), [(1, 0.1), (5, 0.5), (9, 0.9)])
+def test_the_cross_entropy_takes_over_linearly(t: int, alpha: float) -> None:
+    """α_t = t/T with T = 10: CE + term = α CE + (1 − α) L_pc."""
+    k = bare_context(server=Prototypes(CENTRES, ALL), round=t)
+    k = k.replace(spec=replace(k.spec, rounds=10))
+    logits = torch.randn(9, 3, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    f = forward(FEATURES, LABELS, logits)
+    wanted = alpha * k.ce(f) + (1 - alpha) * prototype_contrast(FEATURES, LABELS, CENTRES, ALL)
+    assert float(k.ce(f) + PrototypeContrast().loss(f, k)) == pytest.approx(float(wanted), rel=1e-12)
+
+
+def test_equal_prototypes_give_log_c_and_no_gradient() -> None:
+    """(2)."""
+    z = FEATURES.clone().requires_grad_()
+    loss = prototype_contrast(z, LABELS, CENTRES[:1].expand(3, 5), ALL)
+    assert float(loss.detach()) == pytest.approx(math.log(3), rel=1e-12)
+    assert float(torch.autograd.grad(loss, z)[0].abs().max()) < 1e-15
+
+
+def test_it_is_the_formula_written_out_and_does_not_see_the_scale_of_z() -> None:
+    """(3)."""
+    unit_z, unit_g = (
+        FEATURES / FEATURES.norm(dim=1, keepdim=True),
+        CENTRES / CENTRES.norm(dim=1, keepdim=True),
+    )
+    share = (unit_z @ unit_g.T).exp()
+    wanted = -(share[torch.arange(9), LABELS] / share.sum(1)).log().mean()
+    assert float(prototype_contrast(FEATURES, LABELS, CENTRES, ALL)) == pytest.approx(
+        float(wanted), rel=1e-12
+    )
+    z = FEATURES.clone().requires_grad_()
+    scaled = prototype_contrast(7.0 * z, LABELS, 0.1 * CENTRES, ALL)
+    assert float(scaled.detach()) == pytest.approx(float(wanted), rel=1e-12)
+    assert float((torch.autograd.grad(scaled, z)[0] * FEATURES).sum(1).abs().max()) < 1e-15
+
+
+@pytest.mark.parametrize("classes", [3, 10])
+def test_without_a_temperature_it_cannot_fall_below_its_bound(classes: int) -> None:
+    """(4): log(1 + (C − 1)e^{−2}), 0.797 for C = 10; reached where own prototype +z and all others −z."""
+    bound = math.log(1 + (classes - 1) * math.exp(-2))
+    assert classes == 3 or bound == pytest.approx(0.797, abs=5e-4)
+    z = torch.ones(1, 4, dtype=torch.float64)
+    g = torch.cat([z, -z.expand(classes - 1, 4)])
+    loss = prototype_contrast(z, torch.tensor([0]), g, torch.ones(classes, dtype=torch.bool))
+    assert float(loss) == pytest.approx(bound, rel=1e-12)
+
+
+def test_a_class_without_prototype_is_no_anchor_and_counts_1_in_the_denominator() -> None:
+    known, poisoned = torch.tensor([True, True, False]), CENTRES.clone()
+    poisoned[2] = math.nan
+    z = FEATURES.clone().requires_grad_()
+    loss = prototype_contrast(z, LABELS, poisoned, known)
+    unit_z, unit_g = (
+        FEATURES / FEATURES.norm(dim=1, keepdim=True),
+        CENTRES / CENTRES.norm(dim=1, keepdim=True),
+    )
+    s = unit_z @ unit_g[:2].T
+    anchors = [i for i in range(9) if int(LABELS[i]) < 2]
+    each = [float(-s[i, LABELS[i]] + torch.log(s[i].exp().sum() + 1)) for i in anchors]
+    assert float(loss.detach()) == pytest.approx(sum(each) / len(each), rel=1e-12)
+    assert torch.equal(torch.autograd.grad(loss, z)[0][LABELS == 2], torch.zeros(2, 5, dtype=torch.float64))
+
+
+def test_fedavg_with_prototypes_is_fedproc_bit_for_bit() -> None:
+    """Baselines with prototypes."""
+    one = Tiny(Method("FedAvg", terms=prototype_terms("fedproc"))).run(3)
+    assert same_bits(one.everything(), Tiny(fedproc()).run(3).everything())
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_baseline_with_prototypes_is_the_baseline_where_alpha_is_1_and_another_where_not(name: str) -> None:
+    """Baselines with prototypes: T = 1 makes α_t ≡ 1."""
+    make = BASELINES[name]
+    plain, with_them = Tiny(make(), rounds=1).run(3), Tiny(make(prototypes="fedproc"), rounds=1).run(3)  # type: ignore[operator]
+    assert same_bits(plain.server.w, with_them.server.w)
+    assert not same_bits(plain.server.w, Tiny(make(prototypes="fedproc")).run(3).server.w)  # type: ignore[operator]
+    assert not same_bits(plain.server.w, Tiny(make(prototypes="fedmr")).run(3).server.w)  # type: ignore[operator]
+
+
+def test_fednova_with_prototypes_and_equal_steps_is_fedproc() -> None:
+    """Baselines with prototypes, to float accuracy."""
+    mine, proc = (Tiny(m, data=TWO_STEPS).run(3) for m in (fednova("fedproc"), fedproc()))
+    torch.testing.assert_close(mine.server.w.flat, proc.server.w.flat, rtol=1e-4, atol=1e-5)

@@ -1,4 +1,4 @@
-"""FedNova (docs/papers/baselines.md, FedNova)."""
+"""FedNova, and sums of steps with Nesterov's momentum (docs/papers/baselines.md, FedNova)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.training.task import Solver
 from raffed.methods.fedavg import fedavg
-from raffed.methods.fednova import LocalSteps, NormalisedStep, NormalisedUpdate, counted_sum, fednova
+from raffed.methods.feddc import ClientDrift, feddc
+from raffed.methods.fednova import NormalisedStep, NormalisedUpdate, counted_sum, fednova
 from raffed.methods.fedopt import fedavgm
 from raffed.methods.fedprox import fedprox
-from tests.quadratics import quadratics
-from tests.tiny import PLAIN, Tiny, bare_context, client_data, network, server_context, sgd
+from tests.quadratics import quadratics, x_of
+from tests.tiny import PLAIN, Tiny, bare_context, client_data, network, of_kind, server_context, sgd
 
 # In batches of 4 these clients make two steps each
 TWO_STEPS = [
@@ -117,77 +118,57 @@ def test_the_authors_with_a_pull_go_the_mean_number_of_steps_along_the_mean_of_n
     assert len({done[c].steps for c in range(4)}) > 1
 
 
-def limit(lr: float, momentum: float, nova: bool, rounds: int = 110, start: float = 0.0) -> float:
-    """(3): two clients ½(x ∓ 1)² of equal size, τ = (2, 20); where the server's x ends."""
+def moved(lr: float, momentum: float, nova: bool, start: float = 0.0) -> float:
+    """(3): two clients ½(x ∓ 1)² of equal size, τ = (2, 20); where a round takes the server's x."""
     tiny = quadratics(fednova(), lr=lr, steps=1, momentum=momentum, sizes=(1, 1), h=(1.0, 1.0), b=(1.0, -1.0))
-    update, rule, taus = NormalisedUpdate(), NormalisedStep(), (2, 20)
+    update, quadratic, fold = NormalisedUpdate(), tiny.method.terms[-1], UploadAccumulator()
     w = tiny.net.initial.w + Params({"head.weight": torch.tensor([[start, 0.0]])})
-    quadratic = tiny.method.terms[-1]
-    for _ in range(rounds):
-        fold = UploadAccumulator()
-        for client, tau in enumerate(taus):
-            start = State(w, Params({}))
-            end = sgd(
-                tiny.net,
-                start,
-                lambda f, _: quadratic.loss(f, bare_context()),
-                tiny.data[client],
-                [torch.tensor([0])] * tau,
-                Solver(lr, momentum, 0.0),
-            ).state
-            k = bare_context(
-                start=start,
-                state=end,
-                steps=tau,
-                lr_sum=tau * lr,
-                momentum=momentum,
-                class_counts=torch.tensor([1]),
-            )
-            sent = update.outgoing(end.w, k) if nova else end.w
-            fold.add(client, 0.5, Upload(1, sent, Params({}), {"message": update.finish(k)[1]}), "test")
-        mean, _, received = fold.finish(ServerState(0, w, Params({}), {}))
-        w = (
-            rule.step(None, w, mean, server_context(count=2, samples=2, received=received))[1]
-            if nova
-            else mean
+    begun = State(w, Params({}))
+    for client, tau in enumerate((2, 20)):
+        end = sgd(
+            tiny.net,
+            begun,
+            lambda f, _: quadratic.loss(f, bare_context()),
+            tiny.data[client],
+            [torch.tensor([0])] * tau,
+            Solver(lr, momentum, 0.0),
+        ).state
+        k = bare_context(
+            start=begun,
+            state=end,
+            steps=tau,
+            lr_sum=tau * lr,
+            momentum=momentum,
+            class_counts=torch.tensor([1]),
         )
-    return float(w["head.weight"][0, 0])
+        sent = update.outgoing(end.w, k) if nova else end.w
+        fold.add(client, 0.5, Upload(1, sent, Params({}), {"message": update.finish(k)[1]}), "test")
+    mean, _, received = fold.finish(ServerState(0, w, Params({}), {}))
+    told = server_context(count=2, samples=2, received=received)
+    after = NormalisedStep().step(None, w, mean, told)[1] if nova else mean
+    return float(after["head.weight"][0, 0])
 
 
 @pytest.mark.parametrize(
-    ("momentum", "nova", "value"),
+    ("lr", "momentum", "nova", "value"),
     [
-        (0.0, True, 0.0444),
-        (0.9, True, 0.1548),
-        (0.0, False, -0.8030),
+        (0.01, 0.0, True, 0.0444),
+        (0.01, 0.9, True, 0.1548),
+        (0.01, 0.0, False, -0.8030),
+        (0.001, 0.0, True, 0.0045),  # a tenth of the rate leaves a tenth of the bias
+        (0.001, 0.9, True, 0.0153),
+        (0.001, 0.0, False, -0.8167),
+        (0.001, 0.9, False, -0.9518),
     ],
 )
 def test_on_two_quadratics_the_objective_stays_consistent_where_fedavgs_does_not(
-    momentum: float, nova: bool, value: float
+    lr: float, momentum: float, nova: bool, value: float
 ) -> None:
-    """(3) at η = 0.01. FedAvg: Σ r_i b_i/Σ r_i, r_i = 1 − 0.99^τ_i, = −0.8030. τ for ‖a‖₁ at ρ = 0.9
-    fails here.
+    """(3). FedAvg: Σ r_i b_i/Σ r_i, r_i = 1 − (1 − η)^τ_i, = −0.8030 at η = 0.01. τ for ‖a‖₁ at ρ = 0.9 fails
+    here. On quadratics a round is x ↦ a x + b, so two rounds give where thousands end: b/(1 − a).
     """
-    assert limit(0.01, momentum, nova) == pytest.approx(value, abs=2e-4)
-
-
-@pytest.mark.parametrize(
-    ("momentum", "nova", "value"),
-    [
-        (0.0, True, 0.0045),
-        (0.9, True, 0.0153),
-        (0.0, False, -0.8167),
-        (0.9, False, -0.9518),
-    ],
-)
-def test_at_a_tenth_of_the_rate_a_tenth_of_the_bias_is_left_and_fedavgs_stays(
-    momentum: float, nova: bool, value: float
-) -> None:
-    """(3) at η = 0.001. On quadratics a round is x ↦ a x + b, so two rounds give where 4,000 end: b/(1 −
-    a).
-    """
-    b = limit(1e-3, momentum, nova, rounds=1)
-    a = limit(1e-3, momentum, nova, rounds=1, start=1.0) - b
+    b = moved(lr, momentum, nova)
+    a = moved(lr, momentum, nova, start=1.0) - b
     assert 0 < a < 1
     assert b / (1 - a) == pytest.approx(value, abs=6e-5)
 
@@ -203,8 +184,46 @@ def test_running_variances_stay_non_negative_when_steps_differ_widely() -> None:
         assert float(tiny.server.b["body.norm.running_var"].min()) >= 0
 
 
-def test_a_client_sends_one_number_more_than_in_fedavg() -> None:
-    up = Tiny(fednova()).visit(1).upload
-    assert isinstance(up.slots["message"], LocalSteps)
-    assert sum(up.numbers().values()) == sum(Tiny(fedavg()).visit(1).upload.numbers().values()) + 1
-    assert up.slots["message"].weighted == pytest.approx(10 * momentum_sum(3, 0.9))
+# What FedNova and FedDC divide by is what the steps add up to, also with Nesterov's momentum.
+
+
+@pytest.mark.parametrize("pull", [0.0, 0.05])
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("steps", [1, 2, 7, 40])
+def test_the_sum_is_what_torchs_nesterov_moves_under_a_constant_gradient(
+    steps: int, momentum: float, pull: float
+) -> None:
+    """At the rate 0.1 the pull is ημ, so μ = pull/0.1."""
+    p = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+    optimiser = torch.optim.SGD([p], lr=0.1, momentum=momentum, nesterov=momentum > 0)
+    for _ in range(steps):
+        p.grad = 2.0 + pull / 0.1 * p.detach()
+        optimiser.step()
+    wanted = float(-p.detach()) / 0.2
+    assert momentum_sum(steps, momentum, pull, nesterov=True) == pytest.approx(wanted, rel=1e-12)
+
+
+def unequal(method: Method) -> Tiny:
+    """Clients of 1, 2 and 5 samples make 2, 4 and 10 steps of rate 1e-6, so that ∇f_k stays h_k (0 − b_k)."""
+    tiny = quadratics(method, lr=1e-6, steps=2, momentum=0.9, sizes=(1, 2, 5))
+    tiny.local = replace(tiny.local, batch_size=1, optimizer_args={"nesterov": True})
+    tiny.arrange()
+    return tiny
+
+
+def test_a_client_of_fednova_sends_its_gradient_however_many_steps_it_makes() -> None:
+    tiny = unequal(fednova())
+    done = tiny.step([0, 1, 2])
+    assert [done[c].steps for c in range(3)] == [2, 4, 10]
+    sent = [x_of(done[c].upload.w) / 1e-6 for c in range(3)]
+    assert sent == pytest.approx([-1.0, 6.0, -2.0], rel=1e-3)
+
+
+def test_the_correction_of_feddc_is_the_client_s_gradient() -> None:
+    tiny = unequal(feddc(scaled=False))
+    tiny.step([0, 1, 2])
+    found = []
+    for client in range(3):
+        kept = of_kind(tiny.client_states[client].slots["term-DriftControl"], ClientDrift)
+        found.append(x_of(kept.c))
+    assert found == pytest.approx([-1.0, 6.0, -2.0], rel=1e-3)

@@ -157,25 +157,19 @@ def test_map_with_nothing_to_add_is_fedavg_in_both_scores() -> None:
         assert same_bits(done.personal_state(bare), plain.last[client].personal_state(plain.method))
 
 
-def test_stage_2_starts_at_a_copy_of_the_stage_1_result() -> None:
-    """M3: with stage-2 rate 0, ω^per = ω_k, so the first HPM is ω_k and the later ones average ω_k's."""
-    tiny = Tiny(map_(lr_scale=0.0))
-    first = tiny.step([0])[0]
-    assert same_bits(first.views["personal"].private, first.trained)
-    assert same_bits(first.client_state.slots["personal"].model, first.trained)  # type: ignore[attr-defined]
-    second = tiny.step([0])[0]
-    mixed = 0.225 * first.trained + 0.775 * second.trained  # μ_k = 0.9·1/4
-    got: State = second.client_state.slots["personal"].model  # type: ignore[attr-defined]
-    torch.testing.assert_close(got.w.flat, mixed.w.flat, rtol=1e-5, atol=1e-6)
-
-
-def test_fedphps_hpm_inherits_the_model_that_was_uploaded() -> None:
-    """§2.4: eq. 10 with ω^per = ω_k: ω_k itself at the first visit, then 0.225 of it and 0.775 of the
-    second ω_k.
+@pytest.mark.parametrize("method", [map_(lr_scale=0.0), fedphp()], ids=lambda one: one.name)
+def test_the_hpm_inherits_what_was_uploaded_where_stage_2_starts_at_it_and_stands_still(
+    method: Method,
+) -> None:
+    """M3: with stage-2 rate 0, ω^per = ω_k; §2.4: FedPHP has no stage 2. So eq. 10 has ω_k itself at the
+    first visit, then 0.225 of it and 0.775 of the second ω_k.
     """
-    tiny = Tiny(fedphp())
+    tiny = Tiny(method)
     first = tiny.step([0])[0]
     assert same_bits(first.upload.w, first.trained.w)
+    assert first.views["personal"].private is None or same_bits(
+        first.views["personal"].private, first.trained
+    )
     assert same_bits(first.client_state.slots["personal"].model, first.trained)  # type: ignore[attr-defined]
     second = tiny.step([0])[0]
     mixed = 0.225 * first.trained + 0.775 * second.trained  # μ_k = 0.9·1/4
@@ -242,15 +236,6 @@ def test_scamaps_control_update_does_not_see_stage_2(change: dict[str, object], 
         assert same_bits(
             one.client_states[client].slots["correction"], two.client_states[client].slots["correction"]
         )
-
-
-@pytest.mark.parametrize("name", INHERITING)
-def test_what_map_uploads_is_p_plus_b_plus_1_numbers_and_no_key_of_the_hpm(name: str) -> None:
-    """M4 (ScaMAP: 2P + b). P = 25 + 10 + 18 = 53, b = 10."""
-    sent = Tiny(INHERITING[name](), net=network(norm=True)).run(1, [0, 1]).last[0].upload
-    assert sum(sent.numbers().values()) == (2 * 53 + 10 if name == "scamap" else 53 + 10 + 1)
-    assert "personal" not in sent.slots
-    assert sent.w.names == network(norm=True).initial.w.names
 
 
 def test_without_transfer_stage_2_is_fine_tuning_and_the_hpm_still_averages() -> None:

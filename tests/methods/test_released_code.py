@@ -1,11 +1,8 @@
-"""Preset "authors" against the formulas of the released code, worked out by hand (docs/papers/baselines.md;
-lxcnju/MAP).
-
-What the code does is written in the docstring of each test, with the numbers that follow from it.
-"""
+"""Preset "authors"."""
 
 from __future__ import annotations
 
+import inspect
 import math
 from dataclasses import replace
 from typing import Any, get_args
@@ -14,15 +11,21 @@ import pytest
 import torch
 
 from raffed.core.params import Params, State
-from raffed.methods import build_method
+from raffed.methods import METHODS, build_method
 from raffed.methods.fednova import LocalSteps, fednova
+from raffed.methods.fedrs import RestrictedSoftmax
 from raffed.methods.perfedavg import perfedavg
 from raffed.methods.pfedme import pfedme
 from raffed.methods.registry import Preset
 from raffed.methods.scaffold import ClientControl, ControlDelta, ServerControl, scaffold
 from tests.quadratics import quadratics, x_of
-from tests.tiny import PLAIN, Tiny, bare_context, network, of_kind, server_context
+from tests.tiny import PLAIN, Tiny, bare_context, network, of_kind, same_bits, server_context
 from tests.tiny import companion as own
+
+# Preset "authors" against the formulas of the released code, worked out by hand (docs/papers/baselines.md;
+# lxcnju/MAP).
+#
+# What the code does is written in the docstring of each test, with the numbers that follow from it.
 
 FULL_BATCH = replace(PLAIN, lr=0.1, momentum=0.0, weight_decay=0.0, batch_size=64)
 MOVED = [
@@ -207,3 +210,40 @@ def test_scaffolds_control_divides_by_the_nominal_rate_in_the_authors_preset(
     assert isinstance(told, ControlDelta)
     assert float(own.c["w"]) == pytest.approx(0.25 + sign * gradient, rel=1e-9)
     assert float(told.dc["w"]) == pytest.approx(-0.25 + sign * gradient, rel=1e-9)
+
+
+# Preset "authors": what MAP's released code does in all its baselines (docs/papers/map.md §1.4, §5, §7
+# no. 3).
+
+PRESET = [name for name, info in METHODS.items() if "preset" in inspect.signature(info.load()).parameters]
+MODES = {"scars": "uniform_bug", "scamap": "uniform_bug", "dittors": "counts"}
+
+
+def mode_of(name: str, **args: object) -> str:
+    return of_kind(build_method(name, args).head, RestrictedSoftmax).mode
+
+
+@pytest.mark.parametrize("name", PRESET)
+def test_every_one_of_them_takes_uniform_means(name: str) -> None:
+    """[C]: n_k for FedRS, FedPHP and MAP alone, which have no preset."""
+    assert build_method(name, {"preset": "authors"}).mean.by == "clients"
+
+
+def test_it_is_known_which_methods_have_it() -> None:
+    assert len(PRESET) == 15
+    assert not {"fedrs", "fedphp", "map"} & set(PRESET)
+
+
+@pytest.mark.parametrize("name", ["fedprox", "fedrep", "fedrod", "flda", "ditto"])
+def test_where_clients_differ_in_size_uniform_means_move_the_server_elsewhere(name: str) -> None:
+    """Not only the weights in the recipe: the first round's mean, from clients of 8, 11 and fewer samples."""
+    ours, theirs = (Tiny(build_method(name, {"preset": preset})).run(1) for preset in ("original", "authors"))
+    assert not same_bits(ours.server.w, theirs.server.w)
+
+
+@pytest.mark.parametrize(("name", "mode"), MODES.items())
+def test_the_restricted_softmax_is_the_released_one_unless_another_is_named(name: str, mode: str) -> None:
+    assert mode_of(name) == "binary"
+    assert mode_of(name, preset="authors") == mode
+    assert mode_of(name, preset="authors", mode="binary") == "binary"
+    assert mode_of(name, mode="counts") == "counts"

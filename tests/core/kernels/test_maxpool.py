@@ -1,10 +1,10 @@
-"""The kernel for 2 x 2 max-pools: torch's bits for every sort of number, once and twice differentiated, and
-nothing beside it. A ReLU behind a max-pool gives the bits of a ReLU before it, ties and all.
-"""
+"""Faster layers in a network: filled channels, max-pools, and the one switch for all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+import inspect
+from itertools import pairwise
 
 import pytest
 import torch
@@ -12,25 +12,87 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
-from raffed.core.kernels import maxpool
-from raffed.core.kernels.autograd import pool_first
+import raffed.core.kernels.convolution
+import raffed.core.kernels.maxpool  # noqa: F401 (it declares operations)
+from raffed.core.kernels import maxpool, optimise
+from raffed.core.kernels.autograd import Operation, pool_first
+from raffed.core.kernels.convolution import VECTOR, FilledConv2d, fill_channels
 from raffed.core.kernels.maxpool import MaxPool2d, choose_pools
 from raffed.core.losses import cross_entropy
 from raffed.core.stacked.solver_executor import StackedForward
 from raffed.core.training.network import Network
-from raffed.models import build
-from tests.core.kernels.test_channel_padding import passed
+from raffed.models import MODELS, build
+
+# Channels of zeros between convolutions change no output and no gradient, and parameters know nothing of
+# them.
+
+FORMATS = [torch.contiguous_format, torch.channels_last]
+
+
+def chain(*channels: int, bias: bool = True) -> nn.Sequential:
+    """Convolutions with these channels, padded so that the pools' windows see borders, ReLU and max-pool
+    behind each.
+    """
+    torch.manual_seed(0)
+    layers: list[nn.Module] = []
+    for before, after in pairwise(channels):
+        layers += [
+            nn.Conv2d(before, after, 3, padding=1, bias=bias),
+            nn.MaxPool2d(3, 2, padding=1),
+            nn.ReLU(),
+        ]
+    return nn.Sequential(*layers).double()
+
+
+def passed(layers: nn.Module, x: Tensor) -> list[Tensor]:
+    """The output for x, and the gradients by x and by every parameter of a sum with unequal weights."""
+    x = x.clone(memory_format=torch.preserve_format).requires_grad_()
+    y = layers(x)
+    weights = torch.linspace(1.0, 2.0, y.numel(), dtype=y.dtype).view_as(y)
+    return [y, *torch.autograd.grad((y * weights).sum(), [x, *layers.parameters()])]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("channels", [(1, 6, 16), (3, 1, 2), (2, 5, 7, 3)])
+def test_outputs_and_gradients_are_those_of_the_plain_layers(
+    channels: tuple[int, ...], bias: bool, format: torch.memory_format
+) -> None:
+    plain, filled = chain(*channels, bias=bias), chain(*channels, bias=bias)
+    assert fill_channels(filled) == len(channels) - 2
+    g = torch.Generator().manual_seed(1)
+    x = torch.randn(4, channels[0], 9, 9, dtype=torch.float64, generator=g).to(memory_format=format)
+    for a, b in zip(passed(plain, x), passed(filled, x), strict=True):
+        assert a.shape == b.shape
+        torch.testing.assert_close(a, b, rtol=1e-13, atol=1e-13)
+
+
+def test_what_may_not_be_filled_stays() -> None:
+    hooked, behind = chain(1, 6, 16), chain(1, 6, 16)
+    hooked[0].register_forward_hook(lambda *_: None)
+    behind[1].register_forward_hook(lambda *_: None)
+    first, second = nn.Conv2d(1, 6, 3), nn.Conv2d(6, 16, 3)
+    for layers in (
+        hooked,
+        behind,
+        chain(1, VECTOR, 16),
+        chain(1, 6),
+        nn.Sequential(first, nn.BatchNorm2d(6), second),
+        nn.Sequential(first, nn.Sigmoid(), second),  # of 0 it makes 1/2
+        nn.Sequential(first, nn.Dropout(), second),  # would draw numbers for the zeros
+        nn.Sequential(nn.Conv2d(2, 6, 3, groups=2), second),
+        nn.Sequential(first, nn.Conv2d(6, 12, 3, groups=6)),
+        nn.Sequential(first, nn.Flatten(1), nn.Linear(6, 2)),
+    ):
+        assert fill_channels(layers) == 0
+        assert not any(isinstance(layer, FilledConv2d) for layer in layers)
+
+
+# The kernel for 2 x 2 max-pools: torch's bits for every sort of number, once and twice differentiated, and
+# nothing beside it. A ReLU behind a max-pool gives the bits of a ReLU before it, ties and all.
 
 KINDS = (torch.float32, torch.bfloat16)
 needs_kernel = pytest.mark.skipif(not maxpool.built, reason="raffed was installed without a C compiler")
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def drawn(shape: tuple[int, ...], kind: torch.dtype, levels: int = 5) -> Tensor:
@@ -251,3 +313,69 @@ def test_the_swap_keeps_every_bit(pool: dict[str, int], levels: int, format: tor
     assert isinstance(swapped[0], nn.MaxPool2d)
     for a, b in zip(passed(plain, x), passed(swapped, x), strict=True):
         assert torch.equal(a, b)
+
+
+# One function puts the faster layers into a network, and one switch leaves all of them out. An operation
+# costs little to call, because torch need not bind its arguments. So nothing may need it.
+
+SHAPES = {"lenet": (1, 28, 28), "mlpnet": (1, 28, 28)}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_without_kernels_every_layer_is_torchs(name: str) -> None:
+    plain, replaced = build(name, SHAPES[name], 10, 0), build(name, SHAPES[name], 10, 0)
+    before = [type(layer) for layer in plain.modules()]
+    net = Network(plain, onednn=True, kernels=False)
+    assert net.functional.chain is None
+    assert [type(layer) for layer in plain.modules()] == before
+    assert (optimise(replaced, onednn=True) is not None) == (name == "mlpnet")
+    assert [type(layer) for layer in replaced.modules()] != before
+
+
+NETWORKS = {
+    "lenet": {},
+    "simplecnn": {},
+    "tfcnn": {},
+    "vgg11_bn": {},
+    "cnn_pfllib": {},
+    "cnn_mcmahan": {"padding": "pools"},
+    "mlpnet": {},
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_replaced_layers_compute_what_plain_ones_do_with_the_same_parameters(name: str) -> None:
+    shape = MODELS[name].in_shapes[0]
+    module = build(name, shape, 10, 0, **NETWORKS[name])
+    replaced, before = copy.deepcopy(module).eval(), list(module.state_dict())
+    parameters = dict(replaced.named_parameters())
+    optimise(replaced)
+    assert list(replaced.state_dict()) == before
+    assert all(parameters[key] is one for key, one in replaced.named_parameters())
+    assert not any(layer.training for layer in replaced.modules() if list(layer.parameters()))
+    kinds = [type(layer) for layer in replaced.modules()]
+    optimise(replaced)
+    assert [type(layer) for layer in replaced.modules()] == kinds  # nothing is left to do
+    x = torch.randn(5, *shape, generator=torch.Generator().manual_seed(1))
+    ours, plain = Network(copy.deepcopy(module)), Network(module, kernels=False)
+    for mine, theirs in zip(ours.apply(ours.initial, x), plain.apply(plain.initial, x), strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+ALL = Operation.__subclasses__()
+
+
+@pytest.mark.parametrize("operation", ALL, ids=lambda one: one.__name__)
+def test_no_argument_of_an_operation_has_a_default_or_needs_its_name(operation: type[Operation]) -> None:
+    """A default would be missing among the inputs of `setup_context`."""
+    code = operation.forward.__code__
+    assert code.co_argcount
+    assert not code.co_kwonlyargcount
+    assert not code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    assert not operation.forward.__defaults__
+
+
+@pytest.mark.parametrize("operation", ALL, ids=lambda one: one.__name__)
+def test_a_call_with_too_few_arguments_is_refused(operation: type[Operation]) -> None:
+    with pytest.raises(TypeError, match=r"missing .* required positional argument"):
+        operation.of(torch.ones(1, 8, 4, 4))

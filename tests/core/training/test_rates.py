@@ -55,41 +55,29 @@ def by_round(local: Local, rounds: int = T) -> list[float]:
 
 
 @pytest.mark.parametrize("case", TORCH)
-def test_a_schedule_by_rounds_is_torchs_scheduler_stepped_once_a_round(case: str) -> None:
+@pytest.mark.parametrize("warmup", [0, 3])
+def test_a_schedule_by_rounds_is_torchs_scheduler_stepped_once_a_round(case: str, warmup: int) -> None:
+    """After r = 3 rounds of warm-up, η/3, 2η/3 and η, it begins anew over the 12 rounds that are left."""
     name, args, theirs = TORCH[case]
-    found = by_round(Local(lr=ETA, schedule=name, schedule_args=args))
-    assert found == pytest.approx(list(torchs(theirs)), rel=1e-9)
-
-
-@pytest.mark.parametrize("case", TORCH)
-def test_a_schedule_by_steps_is_torchs_scheduler_stepped_at_every_step_of_the_run(case: str) -> None:
-    """4 rounds of 3 steps."""
-    name, args, theirs = TORCH[case]
-    by = "step" if name != "constant" else "round"
-    local = Local(lr=ETA, schedule=name, schedule_args=args, schedule_by=by)  # type: ignore[arg-type]
-    rounds = [RoundRates(local, round, 4).of_steps(0, 3, 3, 3) for round in range(4)]
-    found = [rate for one in rounds for rate in one]
-    assert found == pytest.approx(list(torchs(theirs)), rel=1e-9)
-
-
-@pytest.mark.parametrize("case", TORCH)
-def test_the_warm_up_comes_before_the_schedule_as_in_torchs_sequence(case: str) -> None:
-    """r = 3 rounds of η/3, 2η/3, η, then the schedule from its start, over the 12 rounds that are left."""
-    name, args, theirs = TORCH[case]
-    found = by_round(Local(lr=ETA, warmup_rounds=3, schedule=name, schedule_args=args), T + 3)
-    assert found == pytest.approx([ETA / 3, 2 * ETA / 3, ETA, *torchs(theirs)], rel=1e-9)
+    found = by_round(Local(lr=ETA, warmup_rounds=warmup, schedule=name, schedule_args=args), T + warmup)
+    assert found == pytest.approx([*(ETA / 3, 2 * ETA / 3, ETA)[:warmup], *torchs(theirs)], rel=1e-9)
 
 
 @pytest.mark.parametrize("case", TORCH)
 @pytest.mark.parametrize("by", ["step", "epoch"])
-def test_during_the_warm_up_a_schedule_by_steps_or_epochs_stands_at_its_beginning(case: str, by: str) -> None:
-    """2 rounds of 3 steps at η/2 and η, then the schedule over 4 rounds, as in torch's `SequentialLR`."""
+@pytest.mark.parametrize("warmup", [0, 2])
+def test_a_schedule_by_steps_or_epochs_is_torchs_stepped_at_each_and_stands_still_during_the_warm_up(
+    case: str, by: str, warmup: int
+) -> None:
+    """4 rounds of 3 steps, each an epoch, after 2 rounds of 3 at η/2 and η, as in torch's `SequentialLR`."""
     name, args, theirs = TORCH[case]
     by = by if name != "constant" else "round"
-    local = Local(lr=ETA, warmup_rounds=2, schedule=name, schedule_args=args, schedule_by=by)  # type: ignore[arg-type]
-    rounds = [RoundRates(local, round, 6).of_steps(0, 3, 3, 1) for round in range(6)]
+    local = Local(lr=ETA, warmup_rounds=warmup, schedule=name, schedule_args=args, schedule_by=by)  # type: ignore[arg-type]
+    rounds = [RoundRates(local, round, 4 + warmup).of_steps(0, 3, 3, 1) for round in range(4 + warmup)]
     found = [rate for one in rounds for rate in one]
-    assert found == pytest.approx([ETA / 2] * 3 + [ETA] * 3 + list(torchs(theirs)), rel=1e-9)
+    assert found == pytest.approx(
+        [ETA / 2] * 3 * (warmup > 0) + [ETA] * 3 * (warmup > 0) + list(torchs(theirs))
+    )
 
 
 def test_a_schedule_by_epochs_counts_a_client_s_epochs_over_the_run() -> None:
