@@ -19,7 +19,7 @@ from pyarrow import parquet
 from raffed.data import schemes, stages
 from raffed.data.dataset import Dataset
 from raffed.data.files import IntArray
-from raffed.data.importers.pfllib import DividedData, export, import_pfllib
+from raffed.data.importers.pfllib import export, import_pfllib
 from raffed.data.partition import make_partition
 from raffed.data.partition_file import Partition
 from raffed.data.published_splits import Draws, drawn_classes
@@ -47,16 +47,6 @@ JOINED_HASHES = {  # of training and test part together; PFLlib keeps a quarter 
     ("fashion-mnist", "capped-dirichlet:20:0.1:40:pfllib:0:1", 0.25): "7bf86bf8cfa66680a28fd77d0682edac",
     ("mnist", "capped-dirichlet:10:0.5:256:pfllib:0.25:1", 0.0): "557017bb886efe86364a63b07d332499",
 }
-SMALL = (
-    "label-count:7:3",
-    "label-count:12:3:flower",
-    "capped-dirichlet:7:0.5",
-    "capped-dirichlet:7:0.3:5:pfllib",
-    "capped-dirichlet:7:0.5:10:flower:0:3",
-    "class-groups:10:2",
-    "class-groups:10:2:fedvls:4",
-    "power-law:10:2:1:5:flower:42",
-)
 
 
 def classes_of(size: int) -> IntArray:
@@ -115,20 +105,6 @@ def test_sizes_that_need_only_the_sizes_of_the_classes_are_the_published_ones() 
     assert held == [[c, c + 1] for c in (0, 2, 4, 6, 8) for _ in range(4)]
 
 
-@pytest.mark.parametrize("text", SMALL)
-def test_no_sample_is_with_two_clients_or_in_two_roles_and_none_is_lost(text: str) -> None:
-    """A quarter of each client, rounded up, is its local test part."""
-    labels = classes_of(70)
-    for local_test in (None, 0.0, 0.25, 0.9):
-        found = divided(text, labels, seed=2, local_test=local_test)
-        everything = np.concatenate([*found.train, *found.test])
-        assert len(np.unique(everything)) == len(everything)
-        assert len(everything) + int(found.recipe["leftovers"] or 0) == len(labels)
-        assert min(sizes(found)) >= 1
-        for train, test in zip(found.train, found.test, strict=True):
-            assert local_test != 0.25 or len(train) == 3 * (len(train) + len(test)) // 4
-
-
 def test_the_seed_of_the_run_counts_only_where_the_split_names_none() -> None:
     labels = classes_of(70)
     for text, named in (("capped-dirichlet:7:0.5:10:niid-bench:0", ":5"), ("label-count:7:3:flower", ":5")):
@@ -176,14 +152,9 @@ TRAIN = [np.array([3, 1, 2, 8, 9]), np.array([20, 10, 11, 12, 13, 14, 15])]
 TEST = [np.array([4, 5]), np.array([6])]
 
 
-def exported(x: np.ndarray = X, tests: bool = True) -> DividedData:
-    test = TEST if tests else [np.zeros(0, np.int64)] * 2
-    return Dataset(x, Y).divided(TRAIN, test, "train", "p2c4")
-
-
 def test_pfllib_reads_back_what_was_written(tmp_path: Path) -> None:
     """PFLlib's `read_data` is np.load(file, allow_pickle=True)["data"].tolist()."""
-    path = export(exported(), f"pfllib:{tmp_path / 'out'}")
+    path = export(Dataset(X, Y).divided(TRAIN, TEST, "train", "p2c4"), f"pfllib:{tmp_path / 'out'}")
     found = import_pfllib(path)
     rows, tests = np.concatenate(TRAIN), np.concatenate(TEST)
     assert np.array_equal(found.x, X[rows].astype(np.float32) / np.float32(255))
@@ -209,11 +180,6 @@ def test_exported_pixels_are_divided_by_the_value_that_means_1(tmp_path: Path) -
     assert "NaturalIdPartitioner" in (path / "README.txt").read_text()
 
 
-LONG_TAILS = [  # docs/papers/gldp.md §EA1: C, n_max, IF, total, last class
-    (10, 5000, 10, 20_431, 500),
-    (10, 5000, 100, 12_406, 50),
-    (200, 500, 50, 25_082, 10),
-]
 SLOTS = [  # §EA2, U = 100: S, IF, k
     (4, 10, [98, 76, 59, 45, 35, 27, 21, 16, 13, 10]),
     (4, 100, [100, 100, 81, 49, 29, 18, 11, 6, 4, 2]),
@@ -246,12 +212,6 @@ def made(
 ) -> tuple[Partition, np.ndarray, np.ndarray]:
     labels, tests = labels_of(classes, each), labels_of(classes, each // 5)
     return make_partition(parse_split(text), labels, classes, None, seed, None, tests), labels, tests
-
-
-@pytest.mark.parametrize(("classes", "n_max", "imbalance", "total", "last"), LONG_TAILS)
-def test_long_tails_are_the_sheet_s(classes: int, n_max: int, imbalance: int, total: int, last: int) -> None:
-    counts = schemes.long_tail(np.full(classes, n_max), imbalance)
-    assert (counts[0], counts[-1], counts.sum()) == (n_max, last, total)
 
 
 def test_a_long_tail_takes_the_largest_head_that_every_class_allows_and_refuses_a_larger_one() -> None:

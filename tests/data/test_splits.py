@@ -140,9 +140,7 @@ def digits_of_writers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def prepared(split: str, transform: str = "auto") -> Setup:
-    return prepare_run(
-        RunConfig(data=Data(split=split, transform=transform), federation=Federation(rounds=2))
-    )
+    return prepare_run(configured(split=split, transform=transform))
 
 
 def recorded(setup: Setup) -> str:
@@ -250,7 +248,7 @@ def test_a_file_brings_its_validation_parts_along(whole: Partition, tmp_path: Pa
 )
 def test_where_nothing_can_be_held_out_the_run_is_refused(split: str, said: str) -> None:
     with pytest.raises(UsageError, match=rf"data\.validation = 0\.2: {said}"):
-        prepare_run(RunConfig(data=Data("digits", split, validation=0.2), federation=Federation(rounds=2)))
+        prepare_run(configured(split=split, validation=0.2))
 
 
 def tiny(**more: object) -> Dataset:
@@ -272,7 +270,7 @@ def test_the_samples_of_the_test_part_follow_those_of_the_training_part() -> Non
 
 
 def configured(**data: object) -> RunConfig:
-    return RunConfig(data=replace(Data(), **data), federation=Federation(rounds=1))  # type: ignore[arg-type]
+    return RunConfig(data=replace(Data(), **data), federation=Federation(rounds=2))  # type: ignore[arg-type]
 
 
 def test_clients_divide_all_samples_and_the_global_model_is_scored_on_their_test_parts() -> None:
@@ -298,7 +296,7 @@ def test_a_joined_pool_counts_its_samples_in_the_identity_and_needs_local_test_p
     assert len(prepare_run(configured(**more, pool="joined")).dataset.y) == 1700
     with pytest.raises(UsageError, match=r"set data\.local_test above 0"):
         prepare_run(configured(split="label-count:10:2", pool="joined"))
-    usual = RunConfig(federation=Federation(rounds=1)).identity()
+    usual = RunConfig(federation=Federation(rounds=2)).identity()
     assert configured(pool="train").identity() == usual != configured(pool="joined").identity()
 
 

@@ -197,13 +197,6 @@ def test_numbers_count_in_the_identity_and_none_leave_it_as_it_is() -> None:
     assert configured({"std": [0.3]}).identity() != usual
 
 
-def test_zero_padding_is_black_and_not_grey() -> None:
-    t = Transform(**COLOUR, crop_padding=4)
-    white = prepare_images(np.full((200, 3, 32, 32), 255, np.uint8), t, 255)
-    black = prepare_images(np.zeros((1, 3, 1, 1), np.uint8), t, 255).flatten()
-    assert augment(white, t, generator()).amin(dim=(0, 2, 3)).tolist() == black.tolist()
-
-
 SIDE = 16
 Pixels = NDArray[np.uint8]
 

@@ -158,7 +158,9 @@ def rounds_of(name: str, cohort: bool) -> object:
     return pytest.param(name, cohort, marks=slow, id=f"{'stacks' if cohort else 'one by one'}-{name}")
 
 
-@pytest.mark.parametrize(("name", "cohort"), [rounds_of(n, c) for c in (False, True) for n in METHODS])
+@pytest.mark.parametrize(
+    ("name", "cohort"), one_in(2, [rounds_of(n, c) for c in (False, True) for n in METHODS])
+)
 def test_rounds_with_dropout_batchnorm_and_augmentation(
     name: str, cohort: bool, device: torch.device
 ) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import math
 from collections import OrderedDict
+from collections.abc import Iterable
 
 import pytest
 import torch
@@ -24,10 +25,7 @@ from raffed.models import MODELS, build
 from raffed.models.net import Dropout, GridMean, Net
 from tests.models.small_models import BATCH_NORM, DROPOUT, HEAVY, SIGNED, STILL, inputs, small
 from tests.params import one_in
-
-
-def same_bits(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
+from tests.tiny import same_bits
 
 
 @pytest.mark.parametrize("name", one_in(3, MODELS))
@@ -58,7 +56,7 @@ def test_an_entry_describes_itself_and_its_factory_bears_its_name(name: str) -> 
         build(name, in_shape, 10, 0)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", one_in(3, MODELS))
 def test_a_factory_that_is_called_directly_checks_as_build_does(name: str) -> None:
     factory = MODELS[name].load()
     with pytest.raises(UsageError, match=f"{name}: head_bias = 'x' is a str, but must be a bool"):
@@ -92,16 +90,13 @@ def test_a_shape_that_a_net_cannot_take_is_refused_with_net_shape_and_what_it_ta
 def test_a_stem_of_stride_2_halves_every_map_and_changes_no_weight() -> None:
     plain, halved = (build("resnet8", (1, 28, 28), 10, 5, stem_stride=stride) for stride in (1, 2))
     assert [t.shape for t in plain.parameters()] == [t.shape for t in halved.parameters()]
-    maps: list[tuple[int, ...]] = []
-    for net in (plain, halved):
-        net.body.pool.register_forward_hook(lambda _, inputs, __: maps.append(tuple(inputs[0].shape[2:])))
-        net(torch.zeros(2, 1, 28, 28))
-    assert maps == [(7, 7), (4, 4)]
+    nets = {net: list(net.body.children())[-2:-1] for net in (plain, halved)}  # the last before the pool
+    assert [sides(net, last, 1, 28) for net, last in nets.items()] == [[7], [4]]
     with pytest.raises(UsageError, match="at least 16"):
         build("resnet8", (1, 14, 28), 10, 0, stem_stride=2)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", one_in(3, MODELS))
 def test_logits_are_the_head_of_the_features_which_a_relu_or_sigmoid_makes(name: str) -> None:
     net, x = small(name).eval(), inputs(name, 8)
     logits, z = net(x)
@@ -113,7 +108,7 @@ def test_logits_are_the_head_of_the_features_which_a_relu_or_sigmoid_makes(name:
     assert z.max() > 0 or name == "lenet_2d"
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", one_in(3, MODELS))
 def test_evaluation_does_not_depend_on_the_rest_of_the_batch_nor_change_its_input(name: str) -> None:
     net, x = small(name).eval(), inputs(name, 3)
     before = x.clone()
@@ -166,14 +161,21 @@ def test_a_linear_classifier_scores_the_flattened_image_and_its_sigmoid_lies_bet
     assert torch.equal(plain(x)[1], x.flatten(1))
 
 
-@pytest.mark.parametrize(("padding", "maps"), [("same", (28, 14, 14, 7)), ("pools", (26, 14, 12, 7))])
-def test_mcmahan_s_maps_end_at_7x7_either_way(padding: str, maps: tuple[int, ...]) -> None:
-    net, sides = build("cnn_mcmahan", (1, 28, 28), 10, 0, padding=padding), []
-    for layer in net.modules():
-        if isinstance(layer, nn.Conv2d | nn.MaxPool2d):
-            layer.register_forward_hook(lambda _, __, out: sides.append(out.shape[-1]))
-    net(torch.zeros(1, 1, 28, 28))
-    assert tuple(sides) == maps
+def sides(net: Net, layers: Iterable[nn.Module], channels: int, side: int) -> list[int]:
+    """The side of the map that each layer makes of an image of this side, in the order of the pass."""
+    found: list[int] = []
+    for layer in layers:
+        layer.register_forward_hook(lambda _, __, out: found.append(out.shape[-1]))
+    net(torch.zeros(2, channels, side, side))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("padding", "maps"), [("same", [28, 14, 14, 7]), ("pools", [26, 14, 12, 7])], ids=["same", "pools"]
+)
+def test_mcmahan_s_maps_end_at_7x7_either_way(padding: str, maps: list[int]) -> None:
+    net = build("cnn_mcmahan", (1, 28, 28), 10, 0, padding=padding)
+    assert sides(net, [m for m in net.modules() if isinstance(m, nn.Conv2d | nn.MaxPool2d)], 1, 28) == maps
 
 
 def test_group_norm_scores_an_image_alone_as_in_any_batch_also_while_training() -> None:
@@ -186,12 +188,9 @@ def test_group_norm_scores_an_image_alone_as_in_any_batch_also_while_training() 
 
 def test_mobilenet_v2_halves_the_map_three_times() -> None:
     """Strides 1, 1, 2, 2, 1, 2, 1 of its seven stages, and a stem of stride 1: 32 becomes 4."""
-    net, sides = build("mobilenet_v2", (3, 32, 32), 10, 0).eval(), []
-    for i in range(1, 8):
-        stage = net.body.get_submodule(f"stage{i}")
-        stage.register_forward_hook(lambda _, __, out: sides.append(out.shape[-1]))
-    net(torch.zeros(1, 3, 32, 32))
-    assert sides == [32, 32, 16, 8, 8, 4, 4]
+    net = build("mobilenet_v2", (3, 32, 32), 10, 0).eval()
+    stages = [net.body.get_submodule(f"stage{number}") for number in range(1, 8)]
+    assert sides(net, stages, 3, 32) == [32, 32, 16, 8, 8, 4, 4]
 
 
 def in_kernel(layer: nn.Module, x: torch.Tensor, seed: int = 0) -> torch.Tensor:
@@ -287,18 +286,18 @@ def one_client(
 MADE_OF_OTHERS = {"efficientnet_b0", "resnet18", "vgg11", "vgg11_bn", "vgg11_dropout", "vgg16_bn"}
 
 
-def is_slow(name: str, train: bool) -> bool:
-    """Deep networks that are made of the blocks of others, and all but one deep network in evaluation."""
-    return name in MADE_OF_OTHERS or (name in HEAVY - {"vgg8_bn"} and not train)
+def marks(name: str, train: bool) -> list[pytest.MarkDecorator]:
+    """Slow are deep networks that are made of the blocks of others, and all but one of the deep networks in
+    evaluation. `make test` has one deep network in training.
+    """
+    if name in MADE_OF_OTHERS or (name in HEAVY - {"vgg8_bn"} and not train):
+        return [pytest.mark.slow]
+    return [pytest.mark.more] if name in HEAVY - {"vgg8_bn"} else []
 
 
 @pytest.mark.parametrize(
     ("name", "train"),
-    [
-        pytest.param(name, train, marks=[pytest.mark.slow] if is_slow(name, train) else [])
-        for name in MODELS
-        for train in (True, False)
-    ],
+    [pytest.param(name, train, marks=marks(name, train)) for name in MODELS for train in (True, False)],
 )
 def test_two_stacked_clients_have_the_gradients_and_buffers_of_each_alone(name: str, train: bool) -> None:
     """In float64, so that what differs is an error and not the rounding of 50 layers."""

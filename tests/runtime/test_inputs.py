@@ -14,17 +14,13 @@ import torch
 from PIL import Image
 
 import raffed
-from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed import Data, Federation, Local
 from raffed.errors import UsageError
 from raffed.runs.record import SavedInputs
 from tests.cli.conftest import Cli, cli
+from tests.tiny import digits
 
-CONFIG = RunConfig(
-    model=Model("mlp", {"hidden": [4]}),
-    local=Local(epochs=1),
-    federation=Federation(rounds=1),
-    runtime=Runtime(execution="serial"),
-)
+CONFIG = digits(hidden=4, local=Local(epochs=1), federation=Federation(rounds=1))
 
 
 @pytest.fixture(autouse=True)
@@ -111,9 +107,8 @@ class Bag(nn.Module):
     ],
 )
 def test_ids_beyond_the_rows_of_an_embedding_are_refused_before_training(
-    training: int, test: int, refused: str, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    training: int, test: int, refused: str, cli: Cli, tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     Path("net.py").write_text(NET, encoding="utf-8")
     rng = np.random.default_rng(0)
     parts = {}

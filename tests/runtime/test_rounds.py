@@ -38,6 +38,7 @@ from raffed.runtime.client_states import ClientStateStore, save_client_states
 from raffed.runtime.network_setup import make_network, make_spec
 from raffed.runtime.setup import Setup, prepare_run
 from raffed.runtime.worker import SerialBackend
+from tests.params import one_in
 from tests.runtime.conftest import small
 
 
@@ -118,8 +119,7 @@ class Eager(Listed):
         return lambda: made
 
 
-@pytest.mark.parametrize("runtime", [Listed, Eager])
-@pytest.mark.parametrize("round", [2, 4])
+@pytest.mark.parametrize(("round", "runtime"), one_in(3, [(2, Listed), (4, Listed), (2, Eager), (4, Eager)]))
 def test_scores_that_are_lost_leave_no_gap_in_the_rows_of_the_resumed_run(
     round: int, runtime: type[Listed], tmp_path: Path
 ) -> None:
