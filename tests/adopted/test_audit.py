@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import textwrap
@@ -14,7 +13,9 @@ import pytest
 from raffed.adopted.traps import TRAPS
 from raffed.api.creating import adopt
 from raffed.errors import RaffedError, UsageError
-from tests.warm import python
+from tests.cli.conftest import Cli, cli
+
+__all__ = ["cli"]
 
 SERVER, CLIENT = "system/flcore/servers/serverx.py", "system/flcore/clients/clientx.py"
 ENGINE = {  # a release of the family pfllib without any trap, whose files must not be executed
@@ -264,20 +265,14 @@ def test_what_holds_no_engine_is_refused(tmp_path: Path) -> None:
         adopt(tmp_path / "main.py")
 
 
-def test_the_command_prints_all_of_it_in_a_process_of_its_own(tmp_path: Path) -> None:
+def test_the_command_prints_all_of_it(tmp_path: Path, cli: Cli) -> None:
     release(tmp_path / "code", ENGINE, **{SERVER: "\nprint(max(self.rs_test_acc))\n"})
-    words = ["-m", "raffed", "adopt", "code"]
-    shown = python(words, cwd=tmp_path)
-    assert shown.returncode == 0, shown.stderr
-    assert "The best round on the test data is reported." in shown.stdout
-    event = json.loads(python([*words, "--json"], cwd=tmp_path).stdout)
-    assert event["traps"] == [
-        {
-            "trap": "best-round",
-            "says": "The best round on the test data is reported.",
-            "places": [f"{SERVER}:9"],
-        }
-    ]
+    says = "The best round on the test data is reported."
+    shown = cli("adopt", tmp_path / "code")
+    assert shown.code == 0, shown.err
+    assert says in shown.out
+    (event,) = cli("adopt", tmp_path / "code", "--json").events
+    assert event["traps"] == [{"trap": "best-round", "says": says, "places": [f"{SERVER}:9"]}]
     assert event["methods"][1] == {"name": "FedY", "server": None, "place": "system/main.py:13"}
 
 

@@ -1,6 +1,6 @@
 """The Slurm script on a real Slurm of two nodes: submitted, cancelled, cut off by the time limit, resumed.
 
-`make test-real` installs Slurm (CONTRIBUTING.md). test_slurm.py tries the script with stand-ins for Slurm.
+`make test-real` installs Slurm (CONTRIBUTING.md). test_files.py tries the script with stand-ins for Slurm.
 """
 
 from __future__ import annotations

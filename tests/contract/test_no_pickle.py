@@ -12,6 +12,7 @@ import torch
 
 import raffed
 from tests.cli.conftest import Cli, cli  # noqa: F401
+from tests.tiny import digits
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [
@@ -101,13 +102,7 @@ def test_resuming_verifying_and_reporting_unpickle_nothing(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    config = raffed.RunConfig(
-        method="scamap",
-        data=raffed.Data(split="iid:3", local_test=0.2),
-        model=raffed.Model("mlp", {"hidden": [4]}),
-        federation=raffed.Federation(rounds=3),
-        runtime=raffed.Runtime(execution="serial"),
-    )
+    config = digits("iid:3", 4, local_test=0.2, method="scamap", federation=raffed.Federation(rounds=3))
     done: list[object] = []
     raffed.run(config, tmp_path / "run", watch=done.append, stop=lambda: len(done) == 2)
 

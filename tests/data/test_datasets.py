@@ -79,11 +79,13 @@ def test_names_have_any_case_and_a_root_is_needed(monkeypatch: pytest.MonkeyPatc
         load_dataset("mnist")
 
 
-@pytest.mark.parametrize("name", [name for name, info in DATASETS.items() if info.files])
+@pytest.mark.parametrize("name", [name for name in DATASETS if name != "digits"])
 def test_a_missing_and_a_damaged_file_are_named_with_their_md5(name: str, tmp_path: Path) -> None:
-    first = DATASETS[name].files[0]
-    with pytest.raises(DataFileError) as missing:
+    with pytest.raises(DataFileError, match=str(tmp_path)) as missing:
         load_dataset(name, tmp_path)
+    if not DATASETS[name].files:
+        return
+    first = DATASETS[name].files[0]
     for part in (first.path, first.md5, "RAFFED_DATA", "--data-root", "--download"):
         assert part in str(missing.value)
     path = tmp_path / first.path
@@ -320,10 +322,3 @@ def test_leaf_s_own_tree_is_found_and_its_test_rows_are_the_writers_own(tmp_path
     assert [part.tolist() for part in own.test] == [[0], [1]]
     cut = make_partition(*request, 0.0, got.y_test, got.test_clients)
     assert [part.tolist() for part in cut.test] == [[], []]
-
-
-def test_every_data_set_but_the_digits_has_a_loader_that_names_the_missing_file(tmp_path: Path) -> None:
-    assert len(DATASETS) == 11
-    for name in set(DATASETS) - {"digits"}:
-        with pytest.raises(DataFileError, match=str(tmp_path)):
-            load_dataset(name, tmp_path)

@@ -32,6 +32,7 @@ from raffed.runtime.setup import Setup, prepare_run
 from raffed.runtime.worker import ClientWorker, SerialBackend
 from raffed.tables.studies import Work, execute_study
 from raffed.testing.federation import with_last_layers
+from tests.devices import elsewhere
 from tests.devices.elsewhere import Elsewhere, MixedError
 from tests.params import one_in
 from tests.tiny import NOISY, OF_EACH_KIND, SHORT, Tiny, clients, digits, leaves, module, same_bits, short
@@ -43,6 +44,15 @@ BASE = digits(
     local=Local(0.05, 0.9, batch_size=128, epochs=1),
     federation=Federation(2, 0.5),
 )
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> torch.device:
+    if torch.cuda.is_available():
+        pytest.skip("torch has one accelerator at a time, and here it is a GPU (test_gpu.py)")
+    return elsewhere.install(monkeypatch.setattr)
+
+
 VARIANTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "survey, validation, spectrum": (
         {"data.validation": 0.2, "federation.survey": 1, "federation.measures": "spectrum"},
@@ -148,7 +158,9 @@ def rounds_of(name: str, cohort: bool) -> object:
     return pytest.param(name, cohort, marks=slow, id=f"{'stacks' if cohort else 'one by one'}-{name}")
 
 
-@pytest.mark.parametrize(("name", "cohort"), [rounds_of(n, c) for c in (False, True) for n in METHODS])
+@pytest.mark.parametrize(
+    ("name", "cohort"), one_in(2, [rounds_of(n, c) for c in (False, True) for n in METHODS])
+)
 def test_rounds_with_dropout_batchnorm_and_augmentation(
     name: str, cohort: bool, device: torch.device
 ) -> None:

@@ -113,8 +113,8 @@ def test_actors_of_a_whole_half_and_third_of_a_gpu_have_the_bits_of_one_process(
 
 def _option_runs() -> dict[str, RunConfig]:
     """Every option of training, selection, means and attacks, privacy and bf16, on the small ResNet."""
-    from tests.contract.test_options import OPTIONS as ROUNDS
     from tests.contract.test_training_options import OPTIONS as TRAINING
+    from tests.contract.test_training_options import ROUND_OPTIONS as ROUNDS
 
     plain = replace(CONFIG, method="fedavg")
     found = {

@@ -152,6 +152,8 @@ class Trap(nn.Module):
             return scores, h  # type: ignore[return-value]
         if self.trap == "softmax":
             return scores.softmax(1)
+        if self.trap == "cooled":
+            return scores / (2.0 if self.training else 1.0)
         return scores
 
 

@@ -1,17 +1,26 @@
-"""What a user's module may do: it becomes raffed's network, or is refused before any work with the remedy."""
+"""What a user's module or one of torchvision's may do: it becomes raffed's network, or is refused before any
+work with the remedy.
+"""
 
 from __future__ import annotations
 
 import copy
+import hashlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
+import torchvision
 from torch import Tensor, nn
+from torchvision.ops import StochasticDepth
 
+import raffed
 from raffed.config.training import Local
+from raffed.config.validation import Value
 from raffed.core import seeds
 from raffed.core.context import ClientData
 from raffed.core.method import Method
@@ -20,11 +29,15 @@ from raffed.core.training.network import Network
 from raffed.core.training.sgd import batch_stream
 from raffed.errors import RaffedError, UsageError
 from raffed.models import build, build_for
+from raffed.models.net import Dropout, Net
+from raffed.models.own import factories
+from raffed.models.own.factories import torchvision_names
 from raffed.models.own.laws import Laws, check_seeded
 from raffed.models.own.wrapping import ModelInputs, OwnNet, as_net
 from raffed.runtime.initial_weights import plain_module, start_from
 from raffed.testing.federation import TinyFederation
 from tests.models.own_nets import CLASSES, FEATURES, LENGTH, SmallNet, Trap
+from tests.models.torchvision_table import PAGE, line_of
 
 HOME = "tests.models.own_nets"
 
@@ -130,7 +143,6 @@ def test_weights_that_do_not_fit_are_refused_by_name() -> None:
         start_from(net, weights, "model.pt")
 
 
-HOME = "tests.models.own_nets"
 ROWS, IDS, IMAGES = ModelInputs((FEATURES,)), ModelInputs((LENGTH,), "int64"), ModelInputs((1, 8, 8))
 slowly = pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
 
@@ -178,7 +190,8 @@ def test_recurrent_layers_train_alone_and_are_refused_in_a_stack() -> None:
         ("over the batch", "depend on the other samples of its batch"),
         ("tuple", "returns a tuple; it must return one tensor of scores.*head="),
         ("softmax", "not the output of its layer 'out'.*head="),
-        ("tied head", "shares its weights with another layer"),
+        ("cooled", "not the output of its layer 'out'"),
+        ("tied head", "shares its weights with another layer, or is registered a second time"),
         ("frozen head", "its head out is frozen"),
         ("float64", "is float64, and raffed trains float32"),
         ("momentum", "momentum=None"),
@@ -226,29 +239,8 @@ def test_tied_weights_stay_one_parameter() -> None:
     assert own.twin.weight is own.other.weight
 
 
-FOUR, FIVE_IDS = ModelInputs((4,)), ModelInputs((5,), "int64")
+FIVE_IDS = ModelInputs((5,), "int64")
 PADDING = 2
-
-
-class Parts(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.body, self.head = nn.Sequential(nn.Linear(4, 6), nn.Tanh()), nn.Linear(6, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        scores: Tensor = self.head(self.body(x))
-        return scores
-
-
-class InAList(Parts):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList([self.body, self.head])
-
-
-class Cooled(Parts):
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x) / (2.0 if self.training else 1.0)
 
 
 class Words(nn.Module):
@@ -261,17 +253,9 @@ class Words(nn.Module):
         return scores
 
 
-@pytest.mark.parametrize(
-    ("make", "inputs", "words"),
-    [
-        (InAList, FOUR, "its head head .* is registered a second time"),
-        (Cooled, FOUR, "are not the output of its layer 'head'"),
-        (lambda: Words(max_norm=0.5), FIVE_IDS, "its layer e has max_norm, which changes weights"),
-    ],
-)
-def test_a_false_module_is_refused(make: Callable[[], nn.Module], inputs: ModelInputs, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        as_net(make(), in_shape=inputs.shape, dtype=inputs.dtype)
+def test_an_embedding_that_changes_its_weights_in_a_forward_pass_is_refused() -> None:
+    with pytest.raises(UsageError, match="its layer e has max_norm, which changes weights"):
+        as_net(Words(max_norm=0.5), in_shape=FIVE_IDS.shape, dtype=FIVE_IDS.dtype)
 
 
 class OwnPadding(Words):
@@ -355,3 +339,91 @@ def test_an_output_with_logits_counts_as_its_logits() -> None:
         dict(Small(True).named_parameters())
     )
     assert torch.equal(other.user_module()(x).logits, one(x)[0])
+
+
+ROW = re.compile(r"^\| (\w+) \|(?:[^|]*\|){3} (yes|no|not tried) \| (yes|no|not tried) \|", re.MULTILINE)
+
+
+def test_torchvision_has_eighty_networks_and_the_page_has_a_row_for_each() -> None:
+    assert len(torchvision_names()) == 80
+    assert [name for name, _, _ in ROW.findall(PAGE.read_text(encoding="utf-8"))] == list(torchvision_names())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", torchvision_names())
+def test_every_network_is_found_as_the_page_says(name: str) -> None:
+    rows = {name: alone for name, alone, _ in ROW.findall(PAGE.read_text(encoding="utf-8"))}
+    assert line_of(name).trains == (rows[name] != "no")
+
+
+def test_stochastic_depth_draws_from_the_client_s_stream() -> None:
+    net = build("torchvision:convnext_tiny", (3, 32, 32), 5, 0)
+    left = [layer for layer in net.modules() if isinstance(layer, StochasticDepth)]
+    assert all(layer.p == 0 for layer in left)  # those draw nothing
+    assert sum(isinstance(layer, Dropout) for layer in net.modules()) == 18 - len(left)
+
+
+@pytest.mark.parametrize("name", ["tests.models.own_nets:SmallNet", "mlp"])
+def test_onnx_runtime_computes_the_scores_of_the_module(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    raffed.run(
+        raffed.RunConfig(
+            data=raffed.Data(split="iid:2", samples=200),
+            federation=raffed.Federation(rounds=1),
+            runtime=raffed.Runtime(execution="serial"),
+            model=raffed.Model(name=name),
+        ),
+        tmp_path / "run",
+    )
+    raffed.export(tmp_path / "run", onnx=tmp_path / "model.onnx")
+    session = runtime.InferenceSession(str(tmp_path / "model.onnx"))
+    model = raffed.load_model(tmp_path / "run")
+    assert [one.name for one in session.get_inputs()] == ["inputs"]
+    for batch in (1, 5):
+        x = torch.rand(batch, 1, 8, 8, generator=torch.Generator().manual_seed(batch))
+        found = torch.from_numpy(session.run(["scores"], {"inputs": x.numpy()})[0])
+        with torch.no_grad():
+            made = model(x)
+        scores = made if isinstance(made, torch.Tensor) else made[0]
+        assert found.shape == (batch, 10)
+        assert torch.allclose(found, scores, rtol=1e-4, atol=1e-5)
+
+
+NAME = "shufflenet_v2_x0_5"
+Weights = dict[str, torch.Tensor]
+
+
+@pytest.fixture
+def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Weights]:
+    """cached(name) puts weights for 1,000 classes where torchvision would keep them, and returns them."""
+
+    def put(name: str = NAME) -> Weights:
+        weights: Weights = torchvision.models.get_model(name).state_dict()
+        path = tmp_path / "weights.pth"
+        torch.save(weights, path)
+        made = path.rename(path.with_name(f"{NAME}-{hashlib.sha256(path.read_bytes()).hexdigest()[:8]}.pth"))
+        monkeypatch.setattr(factories, "weights_file", lambda _: made)
+        return weights
+
+    return put
+
+
+def built(**args: Value) -> Net:
+    return build(f"torchvision:{NAME}", (3, 32, 32), 10, 0, **args)
+
+
+def test_all_weights_but_the_head_s_are_the_file_s(cached: Callable[..., Weights]) -> None:
+    stored, random = cached(), plain_module(built()).state_dict()
+    found = plain_module(built(pretrained=True)).state_dict()
+    for name, value in found.items():
+        assert torch.equal(value, (random if name.startswith("fc.") else stored)[name]), name
+
+
+def test_a_file_with_another_hash_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    path = factories.weights_file(NAME)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"half a file")
+    with pytest.raises(UsageError, match="put the file back"):
+        built(pretrained=True)

@@ -19,10 +19,10 @@ from raffed.core.seeds import forked, seed
 from raffed.data.transforms import prepare_inputs
 from raffed.errors import UsageError
 from raffed.results.runfile import read_run
-from raffed.runs.result import RunResult
 from raffed.runtime.setup import Setup, prepare_run
 from tests.models.own_nets import SmallNet, chain
 from tests.params import one_in
+from tests.tiny import digits
 
 HOME = "tests.models.own_nets"
 SMALL = raffed.Model(name=SmallNet, args={"width": 3})
@@ -30,15 +30,9 @@ STATES = dict[str, Tensor]
 
 
 def config(model: raffed.Model = SMALL, method: str = "fedavg", **other: object) -> raffed.RunConfig:
-    made = raffed.RunConfig(
-        method=method,
-        model=model,
-        data=raffed.Data(dataset="digits", split="iid:3", samples=120, local_test=0.2),
-        local=raffed.Local(lr=0.05, batch_size=64, epochs=2),
-        federation=raffed.Federation(rounds=2),
-        runtime=raffed.Runtime(execution="serial"),
-    )
-    return replace(made, **other)  # type: ignore[arg-type]
+    local = raffed.Local(lr=0.05, batch_size=64, epochs=2)
+    made = digits("iid:3", method=method, samples=120, local_test=0.2, local=local)
+    return replace(made, model=model, **other)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -117,23 +111,15 @@ def test_load_model_returns_the_user_s_class_and_export_its_weights(finished: Pa
 
 
 def test_a_run_that_starts_from_an_export_goes_on_from_its_accuracy(finished: Path, tmp_path: Path) -> None:
-    file, before = tmp_path / "model.pt", accuracy(raffed.resume(finished), 2)
+    file, before = tmp_path / "model.pt", raffed.resume(finished).accuracy
     raffed.export(finished, file)
     still = raffed.Local(lr=1e-9, batch_size=64, momentum=0.0, weight_decay=0.0)
     asked = config(replace(SMALL, init=str(file)), local=still, federation=raffed.Federation(rounds=1))
     again = raffed.run(asked, tmp_path / "b")
     loaded, started = (raffed.load_model(one).state_dict() for one in (finished, tmp_path / "b"))
     torch.testing.assert_close(started["fc.weight"], loaded["fc.weight"], atol=1e-6, rtol=0)
-    assert abs(accuracy(again, 1) - before) < 0.05  # BatchNorm's statistics move
+    assert abs(again.accuracy - before) < 0.05  # BatchNorm's statistics move
     assert read_run(tmp_path / "b")["config"]["model"]["init_sha256"] == asked.model.init_sha256
-
-
-def accuracy(result: RunResult, round: int) -> float:
-    rows = result.to_pandas()
-    rows = rows[(rows["model"] == "global") & (rows["split"] == "test") & (rows["metric"] == "accuracy")]
-    return float(
-        rows[(rows["round"] == round) & rows["client"].isna() & rows["class"].isna()]["value"].iloc[0]
-    )
 
 
 def test_the_identity_covers_the_hash_of_the_first_weights_and_not_their_place(tmp_path: Path) -> None:

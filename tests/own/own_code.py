@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed import Local, RunConfig
+from tests.tiny import digits
 
 FILE = '''
 from dataclasses import dataclass
@@ -86,13 +87,7 @@ def mine():
     y = np.arange(60) % 3
     return raffed.Dataset.from_arrays(draws.normal(size=(60, 4)) + y[:, None], y, test=0.2)
 '''
-BASE = RunConfig(
-    data=Data(split="p4c5", local_test=0.2),
-    model=Model("mlp", {"hidden": [8]}),
-    local=Local(lr=0.05, batch_size=64, epochs=1),
-    federation=Federation(rounds=2),
-    runtime=Runtime(execution="serial"),
-)
+BASE = digits("p4c5", local_test=0.2, local=Local(lr=0.05, batch_size=64, epochs=1))
 
 
 def write(folder: Path) -> None:

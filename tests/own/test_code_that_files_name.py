@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from raffed.search.request import Request
 from tests.cli.conftest import QUICK, Cli, cli
 from tests.forging import edited, forget_references
 from tests.params import one_in
+from tests.tiny import digits
 
 __all__ = ["cli"]
 
@@ -69,10 +71,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a plain run of two rounds that was stopped after the first, and one that is finished."""
     folder = tmp_path_factory.mktemp("made")
     done: list[object] = []
-    config = raffed.RunConfig(
-        data=raffed.Data(split="iid:2"),
-        federation=raffed.Federation(rounds=2),
-        local=raffed.Local(epochs=0.1),
+    config = replace(
+        digits("iid:2", local=raffed.Local(epochs=0.1)),
         runtime=raffed.Runtime(execution="serial", checkpoint_every=1),
     )
     raffed.run(config, folder / "run", watch=done.append, stop=lambda: len(done) == 1)

@@ -6,7 +6,6 @@ import json
 import shutil
 import zipfile
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pytest
 from raffed.reproductions.pages.packed.files import pack_folder, read_file, unpack_folder, write_records
 
+import raffed
 from raffed.bundles.archive import read_archive, write_archive
 from raffed.bundles.making import contents_of
 from raffed.bundles.replaying import opened
@@ -25,9 +25,7 @@ from raffed.results.remote import Remote
 from raffed.results.runfile import RECORDS_FILE
 from raffed.results.sweep_file import read_sweep
 from raffed.runs.code_record import write_notebook
-from tests.cli.conftest import QUICK, Cli, cli
-
-__all__ = ["cli"]
+from tests.tiny import digits
 
 NAMES = ["//x", "/x", "../x", "a/../../x", "a//b", "x\0", "C:x", "\\\\h\\x", "", ".", "a/./b", "x\x1b[2J"]
 
@@ -49,21 +47,17 @@ def test_a_name_below_the_folder_is_joined_and_a_link_out_of_it_is_refused(tmp_p
             within(top, name, above=1)
 
 
-@pytest.fixture
-def run(tmp_path: Path, cli: Cli) -> Path:
-    """The folder of a finished run."""
-    made = _made(cli)
-    shutil.copytree(made, tmp_path / "in" / "run")
-    return tmp_path / "in" / "run"
-
-
-@cache
-def _made(cli: Cli) -> Path:
-    import tempfile
-
-    folder = Path(tempfile.mkdtemp(prefix="raffed-test-")) / "run"
-    assert cli("run", "--rounds", 1, "--quiet", *QUICK, "--out", folder).code == 0
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "run"
+    raffed.run(digits("p4c5", federation=raffed.Federation(rounds=1)), folder)
     return folder
+
+
+@pytest.fixture
+def run(made: Path, tmp_path: Path) -> Path:
+    """The folder of a finished run."""
+    return Path(shutil.copytree(made, tmp_path / "in" / "run"))
 
 
 def records(kind: str) -> Callable[[Path, str], None]:

@@ -1,8 +1,11 @@
-"""A reference names the same object in every process, and a wrong one is refused in a line that helps."""
+"""A reference names the same object in every process, also where the code has travelled, and a wrong one is
+refused in a line that helps.
+"""
 
 from __future__ import annotations
 
 import os
+import pickle
 import py_compile
 import subprocess
 import sys
@@ -12,24 +15,17 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
+from raffed.config.run import RunConfig
 from raffed.errors import UsageError
+from raffed.own.carried import packed
 from raffed.own.located import changed, is_reference
 from raffed.own.names import reference_to
 from raffed.own.resolve import load, sources_of, stored_module
 from raffed.own.user_code import UserCodeError
 from raffed.results.runfile import read_run
+from raffed.runtime.setup import prepare_run
 from tests.cli.conftest import QUICK, Cli
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of the user's, which is the current folder; what was imported from it is forgotten after."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    known = set(sys.modules)
-    yield tmp_path
-    for name in set(sys.modules) - known:
-        del sys.modules[name]
+from tests.warm import python
 
 
 def write(path: Path, text: str) -> Path:
@@ -50,9 +46,9 @@ def package(root: Path, name: str = "mylab") -> Path:
     return root / name
 
 
-def test_the_code_of_a_file_is_that_of_its_source_whatever_python_has_compiled(here: Path) -> None:
+def test_the_code_of_a_file_is_that_of_its_source_whatever_python_has_compiled(lab: Path) -> None:
     """Python compares sizes and seconds: an edit within a second that keeps the size goes unnoticed."""
-    file = write(here / "a.py", "def f():\n    return 1\n")
+    file = write(lab / "a.py", "def f():\n    return 1\n")
     py_compile.compile(str(file))
     before = file.stat()
     write(file, "def f():\n    return 2\n")
@@ -69,9 +65,9 @@ def test_texts_with_a_module_or_a_file_and_a_name_are_references_and_others_are_
     assert not any(map(is_reference, others))
 
 
-def test_the_reference_to_a_loaded_object_is_the_reference_as_typed(here: Path) -> None:
-    package(here, "lab_b")
-    write(here / "prox.py", "def prox():\n    return 1\n")
+def test_the_reference_to_a_loaded_object_is_the_reference_as_typed(lab: Path) -> None:
+    package(lab, "lab_b")
+    write(lab / "prox.py", "def prox():\n    return 1\n")
     for text in ("lab_b.methods:prox", "./prox.py:prox"):
         assert reference_to(load(text)) == text
         assert stored_module(load(text).__module__) == text.rpartition(":")[0]
@@ -87,20 +83,20 @@ def test_the_reference_to_a_loaded_object_is_the_reference_as_typed(here: Path) 
         ("prox", "not a reference"),
     ],
 )
-def test_a_wrong_reference_is_refused_with_what_to_do(here: Path, text: str, words: str) -> None:
-    package(here, "lab_c")
+def test_a_wrong_reference_is_refused_with_what_to_do(lab: Path, text: str, words: str) -> None:
+    package(lab, "lab_c")
     with pytest.raises(UsageError, match=words):
         load(text)
 
 
-def test_an_error_while_importing_begins_with_the_users_file_and_line(here: Path) -> None:
-    write(here / "prox.py", "def broken():\n    return 1 / 0\n\nbroken()\n")
+def test_an_error_while_importing_begins_with_the_users_file_and_line(lab: Path) -> None:
+    write(lab / "prox.py", "def broken():\n    return 1 / 0\n\nbroken()\n")
     with pytest.raises(UserCodeError, match=r"^\S*prox\.py:2: ZeroDivisionError"):
         load("./prox.py:f")
-    write(here / "worse.py", "x = (\n")
+    write(lab / "worse.py", "x = (\n")
     with pytest.raises(UserCodeError, match=r"^\S*worse\.py:1: SyntaxError"):
         load("./worse.py:f")
-    write(here / "worse.py", "X = 1\nimport not_a_library\n")  # a file that failed is executed anew
+    write(lab / "worse.py", "X = 1\nimport not_a_library\n")  # a file that failed is executed anew
     with pytest.raises(UserCodeError, match=r"worse\.py:2: ModuleNotFoundError: .*not_a_library"):
         load("./worse.py:f")
 
@@ -116,8 +112,8 @@ def test_what_no_other_process_can_import_is_refused_with_the_reason() -> None:
         reference_to({})
 
 
-def test_editing_a_helper_names_that_helper(here: Path) -> None:
-    lab = package(here, "lab_g")
+def test_editing_a_helper_names_that_helper(lab: Path) -> None:
+    lab = package(lab, "lab_g")
     before = sources_of("lab_g.methods:prox")
     write(lab / "other.py", "TWO = 22\n")
     assert changed(before, sources_of("lab_g.methods:prox")) == []
@@ -125,10 +121,10 @@ def test_editing_a_helper_names_that_helper(here: Path) -> None:
     assert changed(before, sources_of("lab_g.methods:prox")) == ["lab_g/deep/maths.py"]
 
 
-def test_the_neighbours_that_a_file_imports_are_covered(here: Path) -> None:
-    write(here / "helper.py", "VALUE = 5\n")
-    write(here / "unrelated.py", "VALUE = 6\n")
-    write(here / "prox.py", "def prox():\n    from helper import VALUE\n    return VALUE\n")
+def test_the_neighbours_that_a_file_imports_are_covered(lab: Path) -> None:
+    write(lab / "helper.py", "VALUE = 5\n")
+    write(lab / "unrelated.py", "VALUE = 6\n")
+    write(lab / "prox.py", "def prox():\n    from helper import VALUE\n    return VALUE\n")
     assert set(sources_of("./prox.py:prox").files) == {"prox.py", "helper.py"}
 
 
@@ -213,3 +209,63 @@ def test_what_ran_is_what_is_recorded_for_a_method_and_a_network(lab: Path, cli:
     files = {one["role"]: set(one["files"]) for one in read_run(lab / "run")["code"]}
     assert files == {"method": {"prox.py", "common.py"}, "model": {"net.py", "common.py"}}
     assert cli("verify", "run").code == 0
+
+
+USE = "import pickle; code = pickle.load(open({file!r}, 'rb')); from raffed.own.resolve import load; "
+
+
+def elsewhere(folder: Path, file: Path, ends: str, **before: str) -> str:
+    folder.mkdir(exist_ok=True)
+    for name, text in before.items():
+        write(folder / f"{name}.py", text)
+    done = python(["-c", USE.format(file=str(file)) + ends], cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def away(lab: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on what stands for another machine, with temporary files of its own."""
+    place = lab / "away"
+    place.mkdir()
+    (place / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(place / "tmp"))
+    return place
+
+
+def test_the_original_place_is_used_while_it_holds_the_same_files(lab: Path, away: Path) -> None:
+    (lab / "code").write_bytes(pickle.dumps(packed({"method": "./prox.py:myprox"})))
+    shown = elsewhere(away, lab / "code", "print(load('./prox.py:myprox').__code__ and code.parts[0].role)")
+    assert shown == "method"
+    assert list((away / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("what", ["removed", "edited"])
+def test_a_file_that_is_not_there_travels_with_its_neighbours(lab: Path, away: Path, what: str) -> None:
+    write(lab / "beside.py", "VALUE = 5\n")
+    write(lab / "own.py", "import beside\n\ndef value():\n    return beside.VALUE\n")
+    (lab / "code").write_bytes(pickle.dumps(packed({"method": "./own.py:value"})))
+    if what == "removed":
+        (lab / "beside.py").unlink()
+    else:
+        write(lab / "beside.py", "VALUE = 6\n")
+    for _ in range(2):  # the second process finds what the first one wrote
+        assert elsewhere(away, lab / "code", "print(load('./own.py:value')())") == "5"
+    (folder,) = (away / "tmp").iterdir()
+    assert folder.stat().st_mode & 0o077 == 0
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_a_package_that_travels_comes_before_another_version_of_it(lab: Path, away: Path) -> None:
+    package(lab, "lab_t")
+    (lab / "code").write_bytes(pickle.dumps(packed({"method": "lab_t.methods:prox"})))
+    other = package(away, "lab_t")
+    write(other / "pulls.py", "def pull():\n    return 4\n")
+    assert elsewhere(away, lab / "code", "print(load('lab_t.methods:prox')())") == "3"
+
+
+def test_a_setup_brings_its_code_along_before_anything_else_is_read(lab: Path, away: Path) -> None:
+    setup = prepare_run(RunConfig(method="./prox.py:myprox"))
+    (lab / "code").write_bytes(pickle.dumps(setup))
+    (lab / "prox.py").unlink()
+    assert elsewhere(away, lab / "code", "print(code.method.name)") == "MyProx"

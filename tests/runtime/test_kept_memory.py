@@ -16,15 +16,9 @@ import raffed
 from raffed.data.dataset import Dataset
 from raffed.runtime.setup import Setup
 from tests.params import one_in
+from tests.tiny import digits
 
-RUN = raffed.RunConfig(
-    method="fedavg",
-    data=raffed.Data(split="p4c5", local_test=0.2, validation=0.2, samples=500),
-    model=raffed.Model("mlp", {"hidden": [4]}),
-    local=raffed.Local(epochs=1),
-    federation=raffed.Federation(rounds=2),
-    runtime=raffed.Runtime(execution="serial"),
-)
+RUN = digits("p4c5", 4, samples=500, local_test=0.2, validation=0.2, local=raffed.Local(epochs=1))
 RUNS = {
     "a plain run": RUN,
     "models of clients": replace(RUN, method="scamap"),

@@ -1,16 +1,23 @@
-"""Data of one's own in whole runs: table, image folder, arrays; resumed and verified from the cache."""
+"""Data of one's own, whatever type or layout: the cache that stores arrays by content, and whole runs (table,
+image folder, arrays), resumed and verified from it.
+"""
 
 from __future__ import annotations
 
 import shutil
+import stat
+import threading
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_wine
 
 import raffed
-from raffed.data.array_cache import ArrayCache
+from raffed.data.array_cache import ArrayCache, StoredArrays
 from raffed.data.dataset import Dataset
 from raffed.data.own_data import checked_name, load_own, short_name
 from raffed.data.preparation import Transform
@@ -18,6 +25,146 @@ from raffed.errors import DataFileError, UsageError
 from raffed.own.gate import note_read
 from raffed.results.runfile import read_run
 from raffed.runs.verify import verify
+
+X = np.arange(6 * 1 * 8 * 5, dtype=np.uint8).reshape(6, 1, 8, 5)
+Y = np.array([0, 1, 2, 0, 1, 2])
+
+
+def made(x: Any = X, y: Any = Y, **more: Any) -> Dataset:
+    return Dataset(x, y, **{"x_test": X[:2], "y_test": Y[:2], "name": "mine", "num_classes": 3, **more})
+
+
+@pytest.mark.parametrize("y", [Y.astype("uint16"), Y.astype(">i4"), Y.tolist(), torch.from_numpy(Y)])
+def test_labels_of_any_type_of_integers_are_the_same_labels(y: Any) -> None:
+    found = made(y=y).y
+    assert found.dtype == np.int64
+    assert found.tolist() == Y.tolist()
+    assert made(y=Y == 1).y.tolist() == [0, 1, 0, 0, 1, 0]
+
+
+def test_images_that_do_not_lie_in_one_piece_or_lack_a_channel_are_the_same_images() -> None:
+    turned = np.ascontiguousarray(X.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    for same in (turned, np.repeat(X, 2, 0)[::2], X[:, 0], np.ma.masked_equal(X, 255)):
+        assert np.array_equal(made(x=same).x, X)
+    none = made(x_test=None, y_test=None)
+    assert (none.y_test.dtype, none.x_test.shape) == (np.int64, (0, 1, 8, 5))
+    again = replace(none)
+    assert again.x is none.x, "what is right is not copied"
+    with pytest.raises(UsageError, match="y has 5 entries, but there are 6 samples"):
+        replace(none, y=Y[:5])
+
+
+TABLE = np.linspace(-1, 1, 18).reshape(6, 3)
+
+
+def test_the_number_of_classes_is_that_of_the_names_or_else_of_the_labels() -> None:
+    assert Dataset(TABLE, Y).num_classes == 3
+    assert Dataset(TABLE, Y, TABLE, Y + 2).num_classes == 5
+    assert Dataset(TABLE, Y, class_names=tuple("abcd")).num_classes == 4
+    with pytest.raises(UsageError, match="the data set: y goes from 0 to 2, but must stay within 0 to 1"):
+        Dataset(TABLE, Y, class_names=("a", "b"))
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "labels from 1": ({"y": Y + 1}, "y goes from 1 to 3, but must stay within 0 to 2"),
+    "a test label out of range": ({"y_test": [0, 3]}, "y_test goes from 0 to 3"),
+    "test samples without labels": ({"y_test": None}, "x_test and y_test belong together"),
+    "test images of another size": (
+        {"x_test": X[:2, :, :4]},
+        r"x_test has samples of shape \(1, 4, 5\), the training part \(1, 8, 5\)",
+    ),
+    "pixels above the one that means 1": ({"max_value": 16}, "goes up to 239, but max_value"),
+    "test clients below none": ({"test_clients": [-2, 0]}, "from -2 to 0, but must stay within -1 to"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_anything_else_is_refused_in_one_line_that_names_the_array(case: str) -> None:
+    change, words = REFUSED[case]
+    with pytest.raises(UsageError, match=words) as error:
+        made(**change)
+    assert "\n" not in str(error.value)
+    assert str(error.value).startswith("mine: ")
+
+
+WHOLE = np.arange(3000, dtype=np.float32).reshape(100, 30)
+
+
+def stored(shift: int = 0, name: str = "mine") -> StoredArrays:
+    arrays = {"x": WHOLE + shift, "y": np.arange(100)}
+    return StoredArrays(arrays, {"class_names": ("a", "b")}, name, "npz:a.npz")
+
+
+def test_what_was_put_in_comes_out_read_only_and_is_stored_once_without_pickles(cache: ArrayCache) -> None:
+    threads = [threading.Thread(target=lambda: cache.put(stored(name="again"))) for _ in range(8)]
+    sha256 = cache.put(stored())
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (file,) = (path for path in cache.folder.rglob("*") if path.is_file())
+    assert file == cache.file_of(sha256)
+    with np.load(file, allow_pickle=False) as arrays:
+        assert {name: arrays[name].dtype.kind for name in arrays.files} == {"x": "f", "y": "i", "about": "U"}
+    found = cache.get(sha256)
+    assert np.array_equal(found.arrays["x"], WHOLE)
+    assert (found.words, found.name, found.source) == ({"class_names": ("a", "b")}, "mine", "npz:a.npz")
+    assert type(found.arrays["x"]) is np.ndarray
+    assert not found.arrays["x"].flags.writeable
+
+
+def test_only_the_owner_may_enter_the_cache_and_what_is_missing_is_named_with_the_way_to_bring_it_back(
+    cache: ArrayCache,
+) -> None:
+    sha256 = stored().sha256()
+    with pytest.raises(
+        DataFileError, match=rf"{sha256[:12]}… are not in the cache .*same command writes them"
+    ):
+        cache.get(sha256)
+    with pytest.raises(UsageError, match="not a SHA-256"):
+        cache.get("../../etc")
+    cache.folder.mkdir(mode=0o755)
+    cache.put(stored())
+    assert stat.S_IMODE(cache.folder.stat().st_mode) == 0o700
+
+
+def test_the_hash_is_that_of_types_shapes_bytes_and_class_names_and_of_nothing_else() -> None:
+    first = stored()
+    same = [
+        stored(name="other"),
+        replace(first, arrays={"y": np.arange(100), "x": np.asfortranarray(WHOLE)}),
+        replace(first, arrays={**first.arrays, "x": WHOLE.astype(">f4")}),
+    ]
+    other = [
+        stored(1),
+        replace(first, arrays={**first.arrays, "x": WHOLE.astype("f8")}),
+        replace(first, arrays={**first.arrays, "x": WHOLE.reshape(30, 100)}),
+        replace(first, arrays={"x_test": WHOLE, "y": first.arrays["y"]}),
+        replace(first, words={"class_names": ("b", "a")}),
+    ]
+    assert {one.sha256() for one in same} == {first.sha256()}
+    assert len({one.sha256() for one in [first, *other]}) == 6
+
+
+@pytest.mark.parametrize("spoil", ["bit", "cut", "no about", "other arrays"])
+def test_a_damaged_file_is_refused_and_says_how_to_replace_it(cache: ArrayCache, spoil: str) -> None:
+    sha256 = cache.put(stored())
+    file = cache.file_of(sha256)
+    if spoil == "bit":
+        raw = bytearray(file.read_bytes())
+        raw[len(raw) // 2] ^= 1
+        file.write_bytes(bytes(raw))
+    elif spoil == "cut":
+        file.write_bytes(file.read_bytes()[:500])
+    elif spoil == "no about":
+        np.savez(file, x=WHOLE)
+    else:
+        file.write_bytes(cache.file_of(cache.put(stored(1))).read_bytes())
+    with pytest.raises(DataFileError, match=rf"{sha256}\.npz is damaged; remove it"):
+        cache.get(sha256)
+    file.unlink()
+    assert cache.put(stored()) == sha256
+    cache.get(sha256)
 
 
 @pytest.fixture(autouse=True)

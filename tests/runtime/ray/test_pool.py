@@ -35,6 +35,7 @@ def test_an_actor_that_is_late_or_dies_while_it_scores_changes_no_bit(
     assert len(list(tmp_path.glob(f"{fault.kind}-*"))) == 1
 
 
+@pytest.mark.more
 def test_scoring_sends_nothing_that_the_next_round_sends_as_well(
     reference: Hashes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,25 +1,33 @@
 """The laws of every transport: calls to client actors by socket and through Ray have the same answers, errors
-and ends. Expected values are those of the same call in this process, or of the serial run.
+and ends. Expected values are those of the same call in this process, or of the serial run. What is large lies
+in memory that both sides map, and is given back.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import ray
+import torch
 
+from raffed.core.messages import Broadcast
+from raffed.core.params import Params
 from raffed.errors import BoundaryError, NumericsError
-from raffed.runtime.ray.serving import RemoteError
+from raffed.runtime.ray import serving
+from raffed.runtime.ray.serving import ASIDE, RemoteError, packed
 from raffed.runtime.ray.transport import Call, RayCalls, SocketCalls, Transport, opened
 from tests.runtime.ray.echo_actor import ACTOR, a_secret
 
-pytestmark = pytest.mark.usefixtures("ray_here")
+with_ray = pytest.mark.usefixtures("ray_here")
 
 
 def connected(kind: str) -> Iterator[Transport]:
@@ -33,13 +41,13 @@ def connected(kind: str) -> Iterator[Transport]:
     made.close()
 
 
-@pytest.fixture(scope="module", params=["ray", "socket"])
+@pytest.fixture(scope="module", params=[pytest.param("ray", marks=pytest.mark.more), "socket"])
 def transport(request: pytest.FixtureRequest, ray_here: None) -> Iterator[Transport]:
     yield from connected(request.param)
 
 
 @pytest.fixture(params=[pytest.param("ray", marks=pytest.mark.slow), "socket"])
-def mortal(request: pytest.FixtureRequest) -> Iterator[Transport]:
+def mortal(request: pytest.FixtureRequest, ray_here: None) -> Iterator[Transport]:
     """The transport of a test that ends an actor."""
     yield from connected(request.param)
 
@@ -107,6 +115,7 @@ def test_a_silent_actor_keeps_nobody_from_the_answers_of_the_others(mortal: Tran
     assert mortal.first([silent])[1]() == 1
 
 
+@with_ray
 def test_actors_of_this_machine_are_called_by_socket_and_others_through_ray(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -124,6 +133,7 @@ def test_actors_of_this_machine_are_called_by_socket_and_others_through_ray(
     made.close()
 
 
+@with_ray
 @pytest.mark.parametrize(("size", "kind"), [(1_000_000, RayCalls), (1_000, SocketCalls)])
 def test_without_shared_memory_only_small_broadcasts_go_by_socket(
     size: int, kind: type, monkeypatch: pytest.MonkeyPatch
@@ -132,3 +142,51 @@ def test_without_shared_memory_only_small_broadcasts_go_by_socket(
     made = opened(RayCalls({}), near=(), far=(), size=size)
     assert type(made) is kind
     made.close()
+
+
+needs_memory = pytest.mark.skipif(not serving.SHARES, reason="no memory without a name on this system")
+LARGE = ASIDE // 8 + 3  # int64 numbers
+
+
+def open_files() -> int:
+    gc.collect()
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@needs_memory
+def test_large_arrays_lie_beside_the_pickle_and_small_ones_in_it() -> None:
+    small, large = np.arange(5), np.arange(LARGE)
+    value = packed({"small": small, "large": [large, 2 * large], "word": "w"})
+    assert [length for _, length in value.places] == [large.nbytes] * 2
+    assert all(at % 64 == 0 for at, _ in value.places)
+    assert len(value.body) < 2_000
+    there = value.unpacked()
+    assert (there["small"].tolist(), there["word"]) == (small.tolist(), "w")
+    assert np.array_equal(there["large"][0], large)
+    assert np.array_equal(there["large"][1], 2 * large)
+    assert packed(small).memory is None
+
+
+@needs_memory
+def test_a_broadcast_is_read_in_place_and_cannot_be_written_to() -> None:
+    w = Params({"a": torch.arange(21_000.0).view(300, 70), "b": torch.ones(7)}).clone()
+    value, maps = packed(Broadcast(3, w, Params({}), {})), len(serving.held_maps)
+    received = [value.unpacked() for _ in range(2)]
+    assert len(serving.held_maps) == maps + 2
+    for one in received:
+        assert torch.equal(one.w.flat, w.flat)
+        assert one.w.flat.data_ptr() % 4096 == 0  # the first of its pages: it is no copy
+    with pytest.raises(TypeError, match="read-only"):
+        value.memory.parts(value.places)[0][0] = 1  # type: ignore[index,union-attr]
+
+
+@needs_memory
+def test_the_memory_is_given_back_with_the_last_that_holds_it() -> None:
+    before = open_files()
+    value = packed(np.arange(LARGE))
+    there = value.unpacked()
+    assert open_files() == before + 2  # the parcel's descriptor, and the map's
+    del value
+    assert there[-1] == LARGE - 1  # it can be read still
+    del there
+    assert open_files() == before

@@ -1,12 +1,15 @@
-"""Several runs in one process, and a run beside a program that uses torch and NumPy itself: the bits of
-each are its own.
+"""The bits of a run are its own: beside other runs and programs of the process, with compiled convolutions,
+and by the hash that covers every number of a model.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import struct
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +17,14 @@ import pytest
 import torch
 
 import raffed
-from raffed.errors import RaffedError
+from raffed import Data, Federation, Local, Model, Numerics, RunConfig, Runtime
+from raffed.core.kernels import convolution
+from raffed.core.params import Params, State
+from raffed.errors import RaffedError, UsageError
 from raffed.results.runfile import read_run
+from raffed.runs.checkpoint import weights_sha256
+from raffed.runtime.machine import could_be_compiled
+from raffed.runtime.run_method import network_of
 from tests.runtime.conftest import small
 
 METHODS = ("scamap", "fedmr")
@@ -89,3 +98,39 @@ def test_one_that_comes_while_the_run_goes_on_ends_it_and_resume_gives_its_bits(
         torch.set_default_dtype(torch.float32)
     assert read_run(tmp_path / "run")["state"] == "failed"
     assert raffed.resume(tmp_path / "run").hashes == alone["fedmr"]
+
+
+needs_kernel = pytest.mark.skipif(not convolution.built, reason="raffed was installed without a C compiler")
+OWN = RunConfig(
+    data=Data("digits", "iid:8", samples=40, local_test=0.0),
+    model=Model("resnet8"),
+    local=Local(lr=0.05, batch_size=4, epochs=1.0),
+    federation=Federation(rounds=1, participation=0.25),
+    numerics=Numerics(convolutions="compiled"),
+    runtime=Runtime(execution="serial"),
+)
+
+
+def hashes_of(config: RunConfig, out: Path | None = None) -> dict[str, str]:
+    return dict(raffed.run(config, out).hashes)
+
+
+@needs_kernel
+def test_a_run_has_the_same_bits_again_and_others_than_with_torchs_convolutions(tmp_path: Path) -> None:
+    first = hashes_of(OWN, tmp_path / "a")
+    assert raffed.verify(tmp_path / "a").ok  # it executes the round again
+    assert hashes_of(replace(OWN, numerics=Numerics())) != first
+
+
+def test_without_the_kernel_the_run_is_refused_before_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convolution, "built", False)
+    with pytest.raises(UsageError, match=r"this machine does not have raffed's kernel.*or use 'torch'"):
+        raffed.run(OWN)
+    plain = replace(OWN, numerics=Numerics())
+    assert not could_be_compiled(network_of(plain), False, (1, 8, 8), 10, "float32")
+
+
+def test_the_hash_of_a_model_covers_names_weights_and_batchnorm_s_statistics() -> None:
+    model = State(Params({"head": torch.tensor([1.0, -2.0])}), Params({"mean": torch.tensor([0.5])}))
+    covered = b"head" + struct.pack("<2f", 1.0, -2.0) + b"mean" + struct.pack("<f", 0.5)
+    assert weights_sha256(model) == hashlib.sha256(covered).hexdigest()

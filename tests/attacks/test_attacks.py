@@ -1,10 +1,13 @@
-"""The attacks themselves (docs/papers/mpfedcon.md §5.3, §6 item 11), on a small picture from which L-BFGS
-converges in a few iterations.
+"""The attacks of docs/papers/mpfedcon.md: inferred labels and the likeness of pictures (§5.1), what an
+attacker sees (§5), and the reconstruction (§5.3) of a small picture from which L-BFGS converges in a few
+iterations.
 """
 
 from __future__ import annotations
 
 import math
+import pickle
+from collections.abc import Callable
 from functools import cache
 
 import pytest
@@ -16,13 +19,175 @@ from raffed.attacks.protocol import (
     AttackOutcome,
     Attempt,
     Effort,
+    Observed,
+    by_bias,
+    by_inner_product,
+    by_sign,
     dummies,
     feature_distance,
     gradient_distance,
+    inferred,
+    mse,
+    observed,
+    psnr,
     reconstruct,
+    ssim,
     summary,
+    told,
 )
 from raffed.core.params import Params
+from raffed.core.training.network import Network
+from raffed.errors import UsageError
+from raffed.methods import build_method
+from raffed.methods.common import ClassSums
+from tests.tiny import same_bits
+
+SAMPLES, CLASSES, WIDTH = 200, 10, 30
+
+
+def gradients(activation: Callable[[Tensor], Tensor]) -> list[tuple[Tensor, Tensor, int]]:
+    """(∂W, ∂b, y) of 200 single samples under random last layers, by autograd."""
+    g, found = torch.Generator().manual_seed(3), []
+    for i in range(SAMPLES):
+        w = (torch.rand(CLASSES, WIDTH, generator=g) - 0.5).requires_grad_()
+        b = (torch.rand(CLASSES, generator=g) - 0.5).requires_grad_()
+        a, y = activation(torch.randn(1, WIDTH, generator=g)), i % CLASSES
+        loss = torch.nn.functional.cross_entropy(a @ w.T + b, torch.tensor([y]))
+        found.append((*torch.autograd.grad(loss, [w, b]), y))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("activation", "least", "most"),
+    [(torch.sigmoid, 1.0, 1.0), (torch.tanh, 0.3, 0.7)],
+    ids=["sigmoid", "tanh"],
+)
+def test_two_rules_are_always_right_and_the_sign_rule_where_what_lies_below_is_positive(
+    activation: Callable[[Tensor], Tensor], least: float, most: float
+) -> None:
+    """10: below a tanh about a half of the sums Σ a are negative."""
+    right = 0
+    for weight, bias, y in gradients(activation):
+        assert by_bias(bias) == by_inner_product(weight) == y
+        right += by_sign(weight) == y
+    assert least * SAMPLES <= right <= most * SAMPLES
+
+
+def test_a_rule_is_asked_only_where_its_part_of_the_gradient_was_seen() -> None:
+    g = Params({"body.a": torch.ones(2), "head.weight": torch.tensor([[1.0], [-2.0], [1.0]])})
+    assert inferred(g) == {"sign": 1, "inner product": 1}
+    assert inferred(Params({"body.a": torch.ones(2)})) == {}
+
+
+@pytest.mark.parametrize(("count", "wanted"), [([0, 1, 0], 1), ([0, 1, 2], None), ([0, 0, 0], None)])
+def test_counts_beside_the_weights_tell_the_label_of_one_image(count: list[int], wanted: int | None) -> None:
+    assert told({"term": ClassSums(torch.zeros(3, 4), torch.tensor(count))}) == wanted
+    assert told({}) is None
+
+
+# MSE, PSNR, SSIM against their definitions
+
+X = torch.rand(3, 16, 16, generator=torch.Generator().manual_seed(0))
+
+
+def test_an_error_of_a_tenth_everywhere_is_0_01_and_20_decibels() -> None:
+    assert mse(X + 0.1, X) == pytest.approx(0.01, rel=1e-4)
+    assert psnr(X + 0.1, X) == pytest.approx(20.0, abs=1e-3)
+    assert psnr(X, X) == math.inf
+
+
+def test_of_two_flat_pictures_only_the_luminance_counts() -> None:
+    """Without variance: (2 · 0.5 · 0.25 + c₁) / (0.25 + 0.0625 + c₁) with c₁ = 1e-4."""
+    flat = torch.ones(1, 12, 12)
+    assert ssim(0.5 * flat, 0.25 * flat) == pytest.approx(0.2501 / 0.3126, rel=1e-9)
+
+
+def test_a_picture_turned_into_its_negative_about_the_mean_has_a_negative_likeness() -> None:
+    """At one position (side 11): structure (c₂ − 2 v)/(2 v + c₂) with v the window's variance, luminance
+    1 at equal means.
+    """
+    x = X[:1, :11, :11].double()
+    at = torch.arange(11).double() - 5
+    bell = torch.exp(-(at**2) / 4.5)
+    window = torch.outer(bell, bell) / bell.sum() ** 2
+    mean = (window * x[0]).sum()
+    v = float((window * (x[0] - mean) ** 2).sum())
+    assert ssim((2 * mean - x).float(), x.float()) == pytest.approx((9e-4 - 2 * v) / (9e-4 + 2 * v), abs=1e-5)
+
+
+SHAPE = (3, 12, 12)
+IMAGE = torch.rand(SHAPE, generator=torch.Generator().manual_seed(0))
+ENCODER = {f"body.encoder.conv{i}.{part}" for i in (1, 2, 3) for part in ("weight", "bias")}
+HEAD = {"head.weight", "head.bias"}
+ONE_STEP = {
+    "fedavg": {},
+    "fedper": {},
+    "fedrep": {"body_epochs": 1.0, "head_epochs": 0.0},
+    "mpfedcon": {"head_epochs": 0.0},
+}
+
+
+def seen(method: str, layers: int = 1, lr: float = 0.1, **args: float) -> tuple[Observed, Network]:
+    net = Network(victim(SHAPE, 10, 0, layers))
+    return observed(build_method(method, {**ONE_STEP.get(method, {}), **args}), net, IMAGE, 4, lr=lr), net
+
+
+def true_gradient(layers: int = 1) -> dict[str, torch.Tensor]:
+    net = victim(SHAPE, 10, 0, layers)
+    loss = torch.nn.functional.cross_entropy(net(IMAGE[None])[0], torch.tensor([4]))
+    return dict(
+        zip(dict(net.named_parameters()), torch.autograd.grad(loss, list(net.parameters())), strict=True)
+    )
+
+
+@pytest.mark.parametrize("method", ONE_STEP)
+@pytest.mark.parametrize("layers", [1, 3])
+def test_download_minus_upload_is_the_gradient_of_what_is_sent_alone(method: str, layers: int) -> None:
+    found, truth = seen(method, layers)[0].gradient(), true_gradient(layers)
+    chain = {name for name in truth if name.startswith("body.projection.")}
+    hidden = {"fedavg": set(), "mpfedcon": HEAD | chain}.get(method, HEAD)
+    assert set(found.names) == set(truth) - hidden
+    assert len(found.names) >= len(ENCODER)
+    for name in found.names:
+        torch.testing.assert_close(found[name], truth[name], rtol=1e-3, atol=2e-6)
+
+
+def test_nothing_of_the_client_is_in_what_was_observed() -> None:
+    """What was not sent stands nowhere in the two records, not even behind a view of another tensor."""
+    found, net = seen("mpfedcon")
+    raw = pickle.dumps((found.broadcast, found.upload))
+    assert found.broadcast.w["body.encoder.conv1.weight"].numpy().tobytes() in raw, "it is looked for rightly"
+    kept = [net.initial.w[name] for name in net.initial.w.names if name not in ENCODER]
+    for secret in (IMAGE, *kept, *(net.leaves("all")[name].detach() for name in HEAD)):
+        assert secret.numpy().tobytes() not in raw
+    assert set(found.upload.w.names) == set(found.broadcast.w.names) == ENCODER
+    assert len(raw) < 3 * 4 * found.upload.w.layout.size
+
+
+def test_mpfedcon_sends_the_representation_of_a_single_image_under_its_label() -> None:
+    """A leak beside the gradient: with one layer of head the centre is the uploaded encoder's output."""
+    found, net = seen("mpfedcon")
+    sums = next(iter(found.upload.slots.values()))
+    assert isinstance(sums, ClassSums)
+    assert sums.count.tolist() == [0, 0, 0, 0, 1, 0, 0, 0, 0, 0]
+    trained = net.initial.replace(w=net.initial.w.joined(found.upload.w, net.initial.w.names))
+    torch.testing.assert_close(sums.total[4], net.apply(trained, IMAGE[None])[1][0], rtol=1e-5, atol=1e-6)
+
+
+def test_a_method_whose_difference_is_no_gradient_is_refused() -> None:
+    with pytest.raises(UsageError, match="needs exactly one step"):
+        seen("fedrep", body_epochs=2.0)
+    with pytest.raises(UsageError, match="needs exactly one step"):
+        seen("pfedme")
+
+
+def test_noise_of_size_0_is_fedavgs_upload_bit_for_bit_and_other_noise_is_in_the_gradient() -> None:
+    """11: the noise defence with v = 0 reproduces DLG bitwise, from the same starts."""
+    assert same_bits(seen("noisygrad", size=0.0)[0].upload, seen("fedavg")[0].upload)
+    gap = seen("noisygrad", size=0.01)[0].gradient() - seen("fedavg")[0].gradient()
+    flat = torch.cat([t.flatten() for t in gap.tensors.values()]).double()
+    assert float(flat.var()) == pytest.approx(0.01, rel=0.1)
+
 
 SEED, LABEL = 3, 3
 BY_NAME = {one.name: one for one in FIGURE_10}

@@ -1,4 +1,6 @@
-"""A finished run says how its inputs were made, so that its model can be used on new rows and images."""
+"""Inputs of a network: ids beyond its rows are refused before training, and a finished run says how its
+inputs were made, so that its model can be used on new rows and images.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +14,13 @@ import torch
 from PIL import Image
 
 import raffed
-from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed import Data, Federation, Local
 from raffed.errors import UsageError
 from raffed.runs.record import SavedInputs
+from tests.cli.conftest import Cli, cli
+from tests.tiny import digits
 
-CONFIG = RunConfig(
-    model=Model("mlp", {"hidden": [4]}),
-    local=Local(epochs=1),
-    federation=Federation(rounds=1),
-    runtime=Runtime(execution="serial"),
-)
+CONFIG = digits(hidden=4, local=Local(epochs=1), federation=Federation(rounds=1))
 
 
 @pytest.fixture(autouse=True)
@@ -81,3 +80,46 @@ def test_new_images_are_prepared_as_those_of_the_run() -> None:
     stored = raffed.Dataset.load("folder:pictures?size=8&test=0").x
     assert torch.equal(inputs.images(files), torch.from_numpy(stored.astype(np.float32)) / 255)
     assert inputs.class_names == ("cat", "dog")
+
+
+__all__ = ["cli"]
+
+NET = """
+from torch import nn
+
+class Bag(nn.Module):
+    def __init__(self, num_classes):
+        super().__init__()
+        self.words = nn.Embedding(50, 8)
+        self.fc = nn.Linear(8, num_classes)
+
+    def forward(self, x):
+        return self.fc(self.words(x).mean(1))
+"""
+
+
+@pytest.mark.parametrize(
+    ("training", "test", "refused"),
+    [
+        (49, 49, ""),
+        (49, 50, "id 50, the largest of the test part"),
+        (50, 4, "id 50, the largest of the training"),
+    ],
+)
+def test_ids_beyond_the_rows_of_an_embedding_are_refused_before_training(
+    training: int, test: int, refused: str, cli: Cli, tmp_path: Path
+) -> None:
+    Path("net.py").write_text(NET, encoding="utf-8")
+    rng = np.random.default_rng(0)
+    parts = {}
+    for name, largest in {"": training, "_test": test}.items():
+        parts[f"x{name}"] = rng.integers(0, largest, (40, 6))
+        parts[f"x{name}"][17, 3] = largest
+        parts[f"y{name}"] = np.arange(40) % 2
+    np.savez("words.npz", **parts)
+    done = cli("run", "--dataset", "npz:words.npz", "--split", "iid:2", "--rounds", 1, "--epochs", 1,
+               "--model", "./net.py:Bag", "--execution", "serial", "--quiet", "--out", "run")  # fmt: skip
+    assert done.code == (2 if refused else 0), done.err
+    assert refused in done.err
+    assert ("IndexError: index out of range" in done.err) is bool(refused)
+    assert (tmp_path / "run").exists() is not bool(refused)
