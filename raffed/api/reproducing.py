@@ -24,7 +24,7 @@ from raffed.results.runfile import check_unpacked
 from raffed.results.storage import is_url, mirrored
 from raffed.runtime.machine import usable_cores
 from raffed.tables.catalogue import as_released, find_item, own_item
-from raffed.tables.items import SCALES, Item
+from raffed.tables.items import SCALES, Item, Work, execute_study
 from raffed.tables.planner import (
     DIVERGED,
     ELSEWHERE,
@@ -41,7 +41,6 @@ from raffed.tables.planner import (
     planned_studies,
     within_budget,
 )
-from raffed.tables.studies import Work, execute_study
 
 if TYPE_CHECKING:
     import pandas as pd

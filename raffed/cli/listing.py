@@ -418,7 +418,7 @@ def _classes(row: NDArray[np.int64], names: Sequence[str]) -> str:
 
 
 def _draw(partition: Partition, pool: Dataset, path: Path) -> None:
-    from raffed.data.picture import draw_partition
+    from raffed.data.partition import draw_partition
 
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise UsageError(f"--draw {path}: the name must end in .png, .svg or .pdf")

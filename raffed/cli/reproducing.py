@@ -36,9 +36,8 @@ from raffed.results.runfile import check_unpacked
 from raffed.results.storage import fetched, mirrored
 from raffed.results.text import tell
 from raffed.tables.catalogue import all_items, as_released, items_of, own_items, papers
-from raffed.tables.items import SCALES
+from raffed.tables.items import SCALES, studies
 from raffed.tables.planner import Planned, PlannedRun, PlannedStudy, computed, run_name, state, unchosen
-from raffed.tables.studies import studies
 
 if TYPE_CHECKING:
     from raffed.tables.items import Item

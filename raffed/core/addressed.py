@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from raffed.config.slots import described
 from raffed.core.aggregation.exact_sums import PointSum
 from raffed.core.ingredients.base import fault
 from raffed.core.messages import Addressed, Broadcast, Summable
 from raffed.core.params import Params
 from raffed.core.parts import Part, in_part
+from raffed.own.user_code import described
 
 
 def unaddressed(b: Broadcast) -> Broadcast:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Generic, Literal
 from torch import Tensor
 
 from raffed.config.aggregation import MeanRule, Median
-from raffed.config.slots import check_slot
 from raffed.config.validation import Range, check_fields
 from raffed.core.ingredients.base import fault, watch
 from raffed.core.messages import ServerMemory, Wire
 from raffed.core.params import Params, Record
+from raffed.own.user_code import check_slot
 
 if TYPE_CHECKING:
     from raffed.core.context import ServerContext, Spec

@@ -13,7 +13,7 @@ core.losses core.messages core.round core.seeds core.training.network core.train
 core.training.sgd core.training.task data.preparation data.splits data.transforms errors methods
 models own.gate results.files results.runfile results.schema results.storage results.text
 results.writer runtime.machine runtime.network_setup runtime.scoring runtime.setup tables.catalogue
-tables.items tables.search tables.studies tune_spaces
+tables.items tables.search tune_spaces
 """
 SHOWN = re.compile(r"(?:from|import|:::) (raffed(?:\.\w+)*)")
 

@@ -15,9 +15,8 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from raffed.data.partition import make_partition
+from raffed.data.partition import draw_partition, make_partition
 from raffed.data.partition_file import Partition
-from raffed.data.picture import draw_partition
 from raffed.data.splits import parse_split
 from raffed.errors import UsageError
 

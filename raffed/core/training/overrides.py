@@ -16,8 +16,8 @@ from raffed.config.validation import Value
 from raffed.core.ingredients import Personal
 from raffed.core.method import Method, Training
 from raffed.core.parts import Pass
-from raffed.core.training.optimizer_state import KeptOptimizer
 from raffed.core.training.session import solver_for
+from raffed.core.training.task import KeptOptimizer
 
 # What a local solver may follow (`LocalSolver.follows`), with the values that change nothing
 STEPPING: Mapping[str, tuple[Value, ...]] = {
