@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from raffed.config.validation import Range as Range
     from raffed.config.validation import Strength as Strength
     from raffed.config.validation import Words as Words
-    from raffed.core.addressed import Mixtures as Mixtures
     from raffed.core.context import ClientData as ClientData
     from raffed.core.context import Context as Context
     from raffed.core.context import Forward as Forward
@@ -79,6 +78,7 @@ if TYPE_CHECKING:
     from raffed.core.parts import Pass as Pass
     from raffed.core.server import Assign as Assign
     from raffed.core.server import Mean as Mean
+    from raffed.core.server import Mixtures as Mixtures
     from raffed.core.server import ServerData as ServerData
     from raffed.core.server import ServerRule as ServerRule
     from raffed.core.server import ServerSGD as ServerSGD
@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from raffed.data.own_split import split as split
     from raffed.methods.own import method as method
     from raffed.models.own.wrapping import as_net as as_net
-    from raffed.runs.result import RunResult as RunResult
+    from raffed.runs.run import RunResult as RunResult
     from raffed.runs.run import iterate as iterate
     from raffed.runs.run import resume as resume
     from raffed.runs.run import run as run

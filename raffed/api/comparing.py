@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from raffed.core.method import Factory
-    from raffed.runs.result import RunResult
+    from raffed.runs.run import RunResult
 
 Named: TypeAlias = "str | Factory"  # a method, by its name or reference, or its factory
 Given: TypeAlias = "Named | tuple[Named, Mapping[str, Value]]"  # or with its arguments

@@ -19,7 +19,7 @@ from raffed.results.text import tell, visible
 if TYPE_CHECKING:
     from raffed.api.running import Run
     from raffed.runs.events import RoundEvent
-    from raffed.runs.result import RunResult
+    from raffed.runs.run import RunResult
     from raffed.search.request import Request
 
 SECONDS = 5.0  # between two lines of a script about rounds

@@ -203,8 +203,7 @@ def plan(
     are read, so that a list is there within seconds.
     """
     from raffed.tables.estimates import estimated
-    from raffed.tables.item_file import check_code_of, check_source
-    from raffed.tables.searched import searched_runs
+    from raffed.tables.item_file import check_code_of, check_source, searched_runs
 
     check_tree(asked.out)
     check_unpacked(asked.out)

@@ -21,8 +21,7 @@ from raffed.results.runfile import RUN_FILE, read_run
 
 if TYPE_CHECKING:
     from raffed.runs.events import RoundEvent
-    from raffed.runs.result import RunResult
-    from raffed.runs.run import Begun, RoundWatcher, Stop
+    from raffed.runs.run import Begun, RoundWatcher, RunResult, Stop
 
 # Functions of one's own that are called after every round: `--on-round ./watch.py:show`.
 

@@ -34,8 +34,7 @@ from raffed.runs.events import handed_on
 
 if TYPE_CHECKING:
     from raffed.runs.events import RoundEvent
-    from raffed.runs.result import RunResult
-    from raffed.runs.run import RoundWatcher
+    from raffed.runs.run import RoundWatcher, RunResult
     from raffed.runtime.api import RoundProfile
 
 Work = Callable[..., "RunResult"]  # takes watch, stop and begun, as `raffed.run` does

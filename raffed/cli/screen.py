@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from raffed.api.reporting import SweepTables
     from raffed.api.running import Run
-    from raffed.runs.result import RunResult
+    from raffed.runs.run import RunResult
     from raffed.runtime.api import RoundProfile
     from raffed.search.request import Request
 

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from raffed.core.addressed import replied, unaddressed
 from raffed.core.aggregation.robust_means import robust_mean
 from raffed.core.context import ClientData, Context, Received, ServerContext, Spec
 from raffed.core.ingredients import Ingredient, Personal
@@ -21,7 +20,7 @@ from raffed.core.messages import Addressed, Broadcast, ClientState, Private, Ser
 from raffed.core.method import Method, unmoved
 from raffed.core.params import Params, Record, State, fields_of
 from raffed.core.parts import ParameterSplit
-from raffed.core.server import ServerRule
+from raffed.core.server import ServerRule, replied, unaddressed
 from raffed.core.training.network import Network, batch_gradients, reestimated
 from raffed.core.training.optimizers import SgdRule
 from raffed.core.training.phases import Visit, make_opening, train, train_private

@@ -18,7 +18,6 @@ import torch
 from numpy.typing import NDArray
 
 from raffed.core import seeds
-from raffed.core.addressed import replied
 from raffed.core.aggregation.exact_sums import Mask, PointSum, together
 from raffed.core.aggregation.robust_means import add_noise, clip_update
 from raffed.core.aggregation.uploads import PartialSum, UploadAccumulator
@@ -28,6 +27,7 @@ from raffed.core.messages import Broadcast, Upload, moved
 from raffed.core.method import unmoved
 from raffed.core.params import State
 from raffed.core.round import between_rounds, client_reported, client_rounds, explained, joined
+from raffed.core.server import replied
 from raffed.core.stacked.executor import stacked
 from raffed.core.training.session import Participant, TrainingSession, one_by_one
 from raffed.core.training.task import Augmentation

@@ -39,10 +39,9 @@ from raffed.runtime.run_method import method_of
 from raffed.tables.catalogue import own_items
 from raffed.tables.items import MEASURES, SCALES, Cell, Claim, Item
 from raffed.testing.contract import Findings, FunctionContract, Kind, NotApplicableError, is_code
-from raffed.testing.datasets import check_dataset, check_split
 from raffed.testing.functions import check_loss, check_metric, check_schedule, check_selection
+from raffed.testing.inputs import check_dataset, check_model, check_split
 from raffed.testing.methods import check_method
-from raffed.testing.models import check_model
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ NOT_YET_PUBLIC = """
 config.portable config.search_axis config.validation core.aggregation.uploads
 core.losses core.messages core.round core.seeds core.training.network core.training.session
 core.training.sgd core.training.task data.preparation data.splits data.transforms errors methods
-models own.gate results.files results.runfile results.schema results.storage results.text
+models own.gate results.files results.runfile results.rows results.storage results.text
 results.writer runtime.machine runtime.network_setup runtime.scoring runtime.setup tables.catalogue
 tables.items tables.search tune_spaces
 """

@@ -15,7 +15,7 @@ from raffed.config.faults import ParticipantFault
 from raffed.errors import UsageError
 from raffed.federation.faults import damaged, draw_faults, is_refused
 from raffed.methods import build_method
-from raffed.runs.result import RunResult
+from raffed.runs.run import RunResult
 from tests.tiny import PLAIN, Tiny
 
 

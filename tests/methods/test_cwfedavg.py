@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from raffed.core.addressed import Mixtures, replied
 from raffed.core.context import Received
 from raffed.core.messages import Broadcast, Upload
 from raffed.core.params import Params
+from raffed.core.server import Mixtures, replied
 from raffed.methods.cwfedavg import (
     ClassWiseMean,
     WeightDistribution,

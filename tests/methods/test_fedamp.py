@@ -10,9 +10,9 @@ import torch
 
 import raffed
 from raffed.config.training import Local
-from raffed.core.addressed import Mixtures
 from raffed.core.context import Spec
 from raffed.core.params import Params
+from raffed.core.server import Mixtures
 from raffed.errors import UsageError
 from raffed.methods.fedamp import AttentiveMixing, HeuristicMixing, fedamp
 from raffed.methods.solo import solo

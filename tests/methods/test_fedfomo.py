@@ -10,10 +10,10 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import raffed
-from raffed.core.addressed import ListedModels, Lists, replied
 from raffed.core.context import ClientData, Received
 from raffed.core.messages import Broadcast
 from raffed.core.params import Params, State
+from raffed.core.server import ListedModels, Lists, replied
 from raffed.errors import UsageError
 from raffed.methods.fedfomo import (
     JudgedModel,

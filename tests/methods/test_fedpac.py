@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raffed.config.training import Local
-from raffed.core.addressed import Mixtures, replied
 from raffed.core.context import Received
 from raffed.core.messages import Broadcast, Upload
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import Pass
+from raffed.core.server import Mixtures, replied
 from raffed.errors import UsageError
 from raffed.methods.fedpac import (
     CombinedHeads,

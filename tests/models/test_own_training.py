@@ -19,7 +19,7 @@ from raffed.core.seeds import forked, seed
 from raffed.data.transforms import prepare_inputs
 from raffed.errors import UsageError
 from raffed.results.runfile import read_run
-from raffed.runs.result import RunResult
+from raffed.runs.run import RunResult
 from raffed.runtime.setup import Setup, prepare_run
 from tests.models.own_nets import SmallNet, chain
 from tests.params import one_in

@@ -25,7 +25,7 @@ from raffed.methods import build_method
 from raffed.own.resolve import load
 from raffed.own.user_code import UserCodeError
 from raffed.results.runfile import read_run
-from raffed.runs.result import RunResult
+from raffed.runs.run import RunResult
 from raffed.search.folder import recorded, score
 from raffed.search.request import Request
 from raffed.testing import check_split

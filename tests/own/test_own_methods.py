@@ -23,7 +23,7 @@ from raffed.methods import METHODS, build_method, method_info, method_name
 from raffed.own.gate import entry_points
 from raffed.own.resolve import load
 from raffed.results.runfile import read_run
-from raffed.runs.result import RunResult
+from raffed.runs.run import RunResult
 from raffed.runtime.setup import prepare_run
 from tests.cli.conftest import QUICK, Cli
 from tests.laws.test_selected_runs import config, took_part

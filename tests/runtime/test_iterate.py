@@ -8,7 +8,7 @@ from pathlib import Path
 import raffed
 from raffed.results.runfile import read_run
 from raffed.runs.events import RoundEvent
-from raffed.runs.result import RunResult
+from raffed.runs.run import RunResult
 from tests.runtime.conftest import small
 
 CONFIG = small("map", rounds=3)
