@@ -15,9 +15,9 @@ from raffed.core.aggregation.robust_means import robust_mean
 from raffed.core.context import ClientData, Context, Received, ServerContext, Spec
 from raffed.core.ingredients import Ingredient, Personal
 from raffed.core.ingredients.base import fault, is_raffeds, remembers
-from raffed.core.measures.own_metric import NAME
 from raffed.core.messages import Addressed, Broadcast, ClientState, Private, ServerState, Upload, Wire, moved
 from raffed.core.method import Method, unmoved
+from raffed.core.own_functions import NAME
 from raffed.core.params import Params, Record, State, fields_of
 from raffed.core.parts import ParameterSplit
 from raffed.core.server import ServerRule, replied, unaddressed

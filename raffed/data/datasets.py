@@ -14,9 +14,19 @@ import numpy as np
 
 from raffed.data.catalogue import DATASETS
 from raffed.data.dataset import Dataset
-from raffed.data.files import ByteArray, InputArray, IntArray, check_published, data_root, read_idx, read_npz
-from raffed.data.folders import load_cinic10, load_isic, load_tiny_imagenet
-from raffed.data.importers.leaf import User, read_users
+from raffed.data.files import (
+    ByteArray,
+    InputArray,
+    IntArray,
+    check_published,
+    data_root,
+    load_cinic10,
+    load_isic,
+    load_tiny_imagenet,
+    read_idx,
+    read_npz,
+)
+from raffed.data.importers.client_folders import User, read_users
 from raffed.data.own_data import checked_name, is_own, read_own
 from raffed.data.preparation import TRANSFORMS
 from raffed.errors import DataFileError, UsageError

@@ -17,9 +17,9 @@ from raffed.core import seeds
 from raffed.core.context import Spec
 from raffed.core.measures import final
 from raffed.core.measures.final import calibration_error, footprint, spread, worst_decile
-from raffed.core.measures.own_metric import FRACTION as FRACTION_WORD
-from raffed.core.measures.own_metric import OwnMetric
 from raffed.core.messages import Broadcast
+from raffed.core.own_functions import FRACTION as FRACTION_WORD
+from raffed.core.own_functions import OwnMetric
 from raffed.core.params import State
 from raffed.core.parts import ParameterSplit
 from raffed.core.round import EVAL_CHUNK, joined

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from raffed.core.measures.own_metric import OwnMetric
+from raffed.core.own_functions import OwnMetric
 from raffed.core.training.overrides import effective, steps_of
 from raffed.data.dataset import Dataset
 from raffed.data.importers.images import read_images

@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING
 from raffed.config.portable import check_set
 from raffed.config.run import RunConfig
 from raffed.config.sections import Runtime as Placed
-from raffed.core.measures.own_metric import own_metrics
-from raffed.core.training.own_loss import loss_function
+from raffed.core.own_functions import loss_function, own_metrics
 from raffed.core.training.rates import schedule_of
 from raffed.errors import RayLostError, RunFolderError, UsageError, check_choice
 from raffed.methods import method_info
 from raffed.methods.authors import is_authors
-from raffed.models.catalogue import MODELS, model_name
+from raffed.models import MODELS, model_name
 from raffed.results.files import check_tree
 from raffed.results.lock import check_unused, gone, held, this_process, written
 from raffed.results.metric import Metric

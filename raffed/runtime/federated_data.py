@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from raffed.config.faults import Faults
 from raffed.config.federation import Federation
-from raffed.core.measures.own_metric import OwnMetric, own_metrics
+from raffed.core.own_functions import OwnMetric, own_metrics
 from raffed.errors import UsageError
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from torch import Tensor
 from raffed.core import seeds
 from raffed.core.ingredients import Personal
 from raffed.core.measures import final
-from raffed.core.measures.own_metric import OwnMetric
 from raffed.core.measures.scores import NO_SCORES, ClientScores, ExtraMeasure, ScoreCounts
+from raffed.core.own_functions import OwnMetric
 from raffed.core.params import State
 from raffed.core.round import EVAL_CHUNK, ClientModels, ClientRound
 from raffed.core.training.network import Network

@@ -19,7 +19,7 @@ from raffed.data.stages import Stages
 from raffed.errors import UsageError
 from raffed.federation.faults import check_attack
 from raffed.federation.selection import check_clock, check_selection, check_waiting
-from raffed.models.catalogue import is_own
+from raffed.models import is_own
 from raffed.own.carried import RunCode
 from raffed.runtime.federated_data import FederatedData, unseen_count
 from raffed.runtime.machine import begin_bits
@@ -109,7 +109,7 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, da
     Raises:
         UsageError: Something in the configuration is invalid.
     """
-    from raffed.core.training.own_loss import check_loss
+    from raffed.core.own_functions import check_loss
     from raffed.data.splits import parse_split
     from raffed.runtime.initial_weights import read_initial
 

@@ -149,7 +149,7 @@ def check_network(
         UsageError: The network cannot be made or trained.
         UserCodeError: The user's own code raised an error.
     """
-    from raffed.models.catalogue import is_own
+    from raffed.models import is_own
     from raffed.runtime.initial_weights import begin_from
 
     name = network.model.name
@@ -233,7 +233,7 @@ def check_single_samples(network: NetworkRequest, local: Local, data: FederatedD
         local: How clients train.
         data: The clients and their samples.
     """
-    from raffed.models.catalogue import is_own
+    from raffed.models import is_own
 
     size, name, sizes = local.batch_size, network.model.name, data.sizes
     shape, classes, dtype = data.input_shape, data.dataset.num_classes, data.input_dtype

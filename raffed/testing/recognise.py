@@ -28,8 +28,7 @@ from raffed.data.splits import parse_split
 from raffed.errors import UsageError, check_choice
 from raffed.federation.selection import GIVEN
 from raffed.methods import METHODS
-from raffed.models import MODELS
-from raffed.models.catalogue import model_name
+from raffed.models import MODELS, model_name
 from raffed.models.net import Net
 from raffed.own.gate import entry_points
 from raffed.own.names import mark_of

@@ -15,8 +15,7 @@ import torch
 import raffed
 from raffed import Data, Federation, Numerics, RunConfig
 from raffed.core.losses import Criterion
-from raffed.core.measures.own_metric import own_metric, own_metrics
-from raffed.core.training.own_loss import check_loss, criterion_of
+from raffed.core.own_functions import check_loss, criterion_of, own_metric, own_metrics
 from raffed.data.label_splits import Dirichlet
 from raffed.data.partition import make_partition
 from raffed.data.splits import parse_split, split_name

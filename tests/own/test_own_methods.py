@@ -14,8 +14,7 @@ import pytest
 import raffed
 from raffed import Numerics
 from raffed.config.run import RunConfig
-from raffed.core.measures.own_metric import own_metric
-from raffed.core.training.own_loss import criterion_of
+from raffed.core.own_functions import criterion_of, own_metric
 from raffed.data.own_data import checked_name, is_own, load_own
 from raffed.data.splits import parse_split, split_name
 from raffed.errors import UnknownNameError, UsageError

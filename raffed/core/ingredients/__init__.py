@@ -12,7 +12,7 @@ plain `Term` and plain `Context` are checked as well, except for what these attr
 from __future__ import annotations
 
 from raffed.core.ingredients.base import Compression, CompressionWithFeedback, Ingredient
-from raffed.core.ingredients.objective import (
+from raffed.core.ingredients.kinds import (
     SGD_SETTINGS,
     Correction,
     Descent,
@@ -20,10 +20,10 @@ from raffed.core.ingredients.objective import (
     Head,
     LocalSolver,
     Opening,
+    Personal,
     Term,
     UnchangedLogits,
 )
-from raffed.core.ingredients.personal import Personal
 
 __all__ = [
     "SGD_SETTINGS",

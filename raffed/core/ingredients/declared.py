@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from raffed.core.ingredients.base import is_raffeds
-from raffed.core.ingredients.objective import SGD_SETTINGS, Correction, Head, LocalSolver, Opening, Term
-from raffed.core.ingredients.personal import Personal
+from raffed.core.ingredients.kinds import SGD_SETTINGS, Correction, Head, LocalSolver, Opening, Personal, Term
 from raffed.core.params import Record
 from raffed.core.seeds import PURPOSES
 from raffed.errors import UsageError, check_choice

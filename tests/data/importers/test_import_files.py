@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from raffed.data.importers.arrays import import_npz
-from raffed.data.importers.pfllib import import_pfllib
+from raffed.data.importers.client_folders import import_pfllib
 from raffed.data.importers.reference import import_reference
 from raffed.errors import DataFileError, UsageError
 from tests.fuzz.strangers import Trap
