@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from raffed.api.many_runs import Ending, execute_all, execute_at_once, method_runs, seed_runs
-from raffed.api.progress import make_progress
 from raffed.api.reporting import WrittenReport, reported
-from raffed.api.running import ComparedMethod, Run, by_label
+from raffed.api.running import ComparedMethod, Run, by_label, make_progress
 from raffed.config.run import RunConfig
 from raffed.config.validation import Value
 from raffed.errors import NumericsError, UsageError

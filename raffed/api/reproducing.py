@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Literal
 
 from raffed.api.branching import horizon_of
 from raffed.api.many_runs import Ending, execute_at_once
-from raffed.api.progress import make_progress
 from raffed.api.reporting import ItemTables, as_frame, write_item_tables
-from raffed.api.running import Run, holds_run, one_ray
+from raffed.api.running import Run, holds_run, make_progress, one_ray
 from raffed.api.tuning import seconds_of
 from raffed.config.sections import Runtime
 from raffed.errors import UsageError, check_choice, check_range

@@ -79,7 +79,7 @@ class Method:
         message: An ingredient that only sends something, in addition to the trained weights or instead of
             them. It does not change the objective. Default None.
         optimizer: An ingredient that keeps the state of the clients' optimiser, or None. The run's
-            `keep_optimizer` sets it (`raffed.core.training.overrides.with_optimizer`).
+            `keep_optimizer` sets it (`raffed.core.training.session.with_optimizer`).
         compression: What compresses the weights that clients upload, or None. The run's
             `federation.compression` sets it (`raffed.runtime.run_method.with_compression`).
         split: Which parameters and BatchNorm statistics stay with the client. Default: all are shared.

@@ -38,8 +38,16 @@ from raffed.results.runfile import Best, write_json
 from raffed.results.writer import MetricsWriter, rows_until
 from raffed.runs.integrity import EarlierRounds, check_file
 from raffed.runs.record import RunRecord
-from raffed.runtime.client_states import UNREADABLE, restore_client_states, save_client_states, saved_hashes
-from raffed.runtime.record_codec import digest, load_server, save_record, saved_digest
+from raffed.runtime.record_files import (
+    UNREADABLE,
+    digest,
+    load_server,
+    restore_client_states,
+    save_client_states,
+    save_record,
+    saved_digest,
+    saved_hashes,
+)
 from raffed.runtime.setup import Setup
 
 # The early end of a run, and its best model. Both are decided on the clients' validation parts alone.

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from raffed.core.own_functions import OwnMetric
-from raffed.core.training.overrides import effective, steps_of
+from raffed.core.training.session import effective, steps_of
 from raffed.data.dataset import Dataset
 from raffed.data.importers.images import read_images
 from raffed.data.importers.imported import DataFacts

@@ -401,8 +401,8 @@ def _ready(config: RunConfig, path: Path, resumed: bool, begun: Begun | None) ->
     """Return the checked setup of a run."""
     from raffed.runs.code_record import trust_own
     from raffed.runs.federation import warn
-    from raffed.runtime.network_setup import check_table
     from raffed.runtime.setup import check_new, prepare_run
+    from raffed.runtime.setup_model import check_table
 
     recorded = read_run(path) if resumed and (path / RUN_FILE).exists() else {}
     setup = prepare_run(config, begun, str(recorded.get("data_sha256", "")))

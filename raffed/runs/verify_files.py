@@ -34,8 +34,14 @@ from raffed.runs.checkpoint import (
 )
 from raffed.runs.folder import FINAL
 from raffed.runs.integrity import PARTITION, EarlierRounds
-from raffed.runtime.client_states import UNREADABLE, saved_client_states, saved_hashes
-from raffed.runtime.record_codec import digest, load_server, saved_digest
+from raffed.runtime.record_files import (
+    UNREADABLE,
+    digest,
+    load_server,
+    saved_client_states,
+    saved_digest,
+    saved_hashes,
+)
 
 # The outcome of a verification: what was recorded, what was found, and where the two differ.
 

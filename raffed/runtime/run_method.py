@@ -73,7 +73,7 @@ def method_of(config: RunConfig) -> Method:
         UsageError: The method does not admit them.
     """
     from raffed.core.own_functions import criterion_of
-    from raffed.core.training.overrides import with_optimizer
+    from raffed.core.training.session import with_optimizer
 
     method, federation = build_method(config.method, config.args), config.federation
     if config.loss:

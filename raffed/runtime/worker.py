@@ -45,12 +45,12 @@ from raffed.runtime.api import (
     Stopwatch,
     SurveyedClient,
 )
-from raffed.runtime.client_data import PARTS, ClientDataCache, chunks
-from raffed.runtime.client_states import ClientStateStore
+from raffed.runtime.federated_data import PARTS, ClientDataCache, chunks
 from raffed.runtime.machine import deterministic_kernels, gpu_of, keep_freed_memory, set_threads
-from raffed.runtime.network_setup import make_network, make_spec
+from raffed.runtime.record_files import ClientStateStore
 from raffed.runtime.scoring import ModelScorer, RoundScorer
 from raffed.runtime.setup import Setup
+from raffed.runtime.setup_model import make_network, make_spec
 
 # What happens to uploads between the client that made them and the partial sum to which they are added.
 
@@ -142,7 +142,8 @@ T = TypeVar("T")
 class ClientWorker:
     """Trains and scores clients.
 
-    Their data are kept up to a limit (client_data.py), first those of the clients in `home` (default: all).
+    Their data are kept up to a limit (federated_data.py), first those of the clients in `home` (default:
+    all).
     """
 
     def __init__(

@@ -27,7 +27,7 @@ from raffed.core.server import replied
 from raffed.core.training.network import Network
 from raffed.methods import method_info, method_name
 from raffed.own.user_code import is_user_code, place_of
-from raffed.runtime.record_codec import load_record, load_server, save_record
+from raffed.runtime.record_files import load_record, load_server, save_record
 from raffed.testing.contract import (
     Contract,
     Findings,

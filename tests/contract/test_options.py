@@ -19,7 +19,7 @@ from raffed.core.method import Method
 from raffed.errors import UsageError
 from raffed.methods import METHODS, build_method
 from raffed.runs.folder import run_config
-from raffed.runtime.record_codec import load_server
+from raffed.runtime.record_files import load_server
 from raffed.runtime.run_method import method_of, with_mean
 from tests.golden.regenerate import WIRE
 from tests.tiny import OF_EACH_KIND, PLAIN, Tiny, network, over_methods, same_bits

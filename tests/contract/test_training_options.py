@@ -17,7 +17,7 @@ import pytest
 
 import raffed
 from raffed.config.training import Local
-from raffed.core.training.overrides import effective, override_line, overrides, steps_of, with_optimizer
+from raffed.core.training.session import effective, override_line, overrides, steps_of, with_optimizer
 from raffed.methods import METHODS, build_method
 from tests.contract.test_cohort import agree_in_all, pair
 from tests.contract.test_options import sets_its_epochs

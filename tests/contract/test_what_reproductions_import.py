@@ -12,7 +12,7 @@ config.portable config.search_axis config.validation core.aggregation.uploads
 core.losses core.messages core.round core.seeds core.training.network core.training.session
 core.training.sgd core.training.task data.preparation data.splits data.transforms errors methods
 models own.gate results.files results.runfile results.rows results.storage results.text
-results.writer runtime.machine runtime.network_setup runtime.scoring runtime.setup tables.catalogue
+results.writer runtime.machine runtime.setup_model runtime.scoring runtime.setup tables.catalogue
 tables.items tables.search tune_spaces
 """
 SHOWN = re.compile(r"(?:from|import|:::) (raffed(?:\.\w+)*)")

@@ -17,8 +17,8 @@ from raffed import Federation, Local
 from raffed.core.measures.scores import ScoreCounts
 from raffed.runs.federation import RoundLoop as Rounds
 from raffed.runs.folder import RunFolder
-from raffed.runtime.network_setup import make_network
 from raffed.runtime.setup import prepare_run
+from raffed.runtime.setup_model import make_network
 from raffed.runtime.worker import SerialBackend
 from tests.tiny import digits
 

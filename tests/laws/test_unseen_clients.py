@@ -13,8 +13,8 @@ from raffed import Federation, RunConfig
 from raffed.core.context import Spec
 from raffed.errors import UsageError
 from raffed.runtime.federated_data import unseen_clients
-from raffed.runtime.network_setup import make_spec
 from raffed.runtime.setup import prepare_run
+from raffed.runtime.setup_model import make_spec
 from tests.tiny import bare_context, digits
 
 BASE = digits("dirichlet:6:0.5", local_test=0.3, federation=Federation(2, unseen_clients=0.34))

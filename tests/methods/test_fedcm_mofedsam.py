@@ -10,7 +10,7 @@ import torch
 from raffed.config.federation import Federation
 from raffed.core.method import Method
 from raffed.core.params import Params
-from raffed.core.training.overrides import overrides
+from raffed.core.training.session import overrides
 from raffed.errors import UsageError
 from raffed.methods.fedcm import MixedGradient, Momentum, fedcm, mean_gradient
 from raffed.methods.fedsam import fedsam

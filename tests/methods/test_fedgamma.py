@@ -9,7 +9,7 @@ import torch
 
 from raffed.core.method import Method
 from raffed.core.params import Params
-from raffed.core.training.overrides import overrides
+from raffed.core.training.session import overrides
 from raffed.methods.fedgamma import CorrectedSharpnessSteps, fedgamma
 from raffed.methods.scaffold import scaffold
 from tests.laws.test_equalities import ALSO_STACKED

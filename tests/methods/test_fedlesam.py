@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from raffed.core.params import Params, State
-from raffed.core.training.overrides import overrides
+from raffed.core.training.session import overrides
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedlesam import EstimatedSharpnessSteps, PreviousDownload, fedlesam
 from tests.laws.test_equalities import RUNS, SETTINGS

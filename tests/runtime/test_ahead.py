@@ -20,7 +20,7 @@ from raffed.results.writer import read_metrics
 from raffed.runs.checkpoint import checkpoints
 from raffed.runs.federation import conduct
 from raffed.runtime.api import RoundOrder
-from raffed.runtime.client_states import ClientStateStore, save_client_states
+from raffed.runtime.record_files import ClientStateStore, save_client_states
 from raffed.runtime.setup import prepare_run
 from raffed.runtime.worker import SerialBackend
 from tests.runtime.conftest import small

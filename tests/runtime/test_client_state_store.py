@@ -19,8 +19,14 @@ from raffed.core.messages import ClientState
 from raffed.core.params import Params
 from raffed.errors import RunFolderError
 from raffed.methods import build_method
-from raffed.runtime.client_states import ClientStateStore, versions_in
-from raffed.runtime.record_codec import digest, load_record, save_record, saved_digest
+from raffed.runtime.record_files import (
+    ClientStateStore,
+    digest,
+    load_record,
+    save_record,
+    saved_digest,
+    versions_in,
+)
 from tests.tiny import Tiny, leaves, network, same_bits
 
 FEDBN = build_method("fedbn")  # its clients keep buffers, and no record of the method's own

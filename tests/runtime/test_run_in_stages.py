@@ -15,9 +15,9 @@ from raffed.core.round import server_init
 from raffed.errors import StagePassedError, UsageError
 from raffed.runs.participation import draw_participants
 from raffed.runtime.api import RoundOrder
-from raffed.runtime.client_data import ClientDataCache
-from raffed.runtime.network_setup import make_network, make_spec
+from raffed.runtime.federated_data import ClientDataCache
 from raffed.runtime.setup import Setup, prepare_run
+from raffed.runtime.setup_model import make_network, make_spec
 from raffed.runtime.worker import SerialBackend
 from tests.runtime.conftest import small
 

@@ -13,9 +13,9 @@ import pytest
 from raffed import Data, Federation, Model, RunConfig
 from raffed.errors import UsageError
 from raffed.runs.federation import warn
-from raffed.runtime.network_setup import make_spec
 from raffed.runtime.run_method import network_of
 from raffed.runtime.setup import prepare_run
+from raffed.runtime.setup_model import make_spec
 from tests.runtime.conftest import small
 
 

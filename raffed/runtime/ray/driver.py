@@ -26,7 +26,7 @@ from raffed.core.measures.scores import ScoreCounts
 from raffed.core.messages import Broadcast
 from raffed.errors import ActorsLostError, ActorStartError
 from raffed.runtime.api import Asked, Report, RoundOrder, ServerWork, SurveyedClient
-from raffed.runtime.client_data import PARTS, chunks
+from raffed.runtime.federated_data import PARTS, chunks
 from raffed.runtime.machine import begin_bits, begin_training
 from raffed.runtime.placement import INLINE_BYTES, PlacementPlan
 from raffed.runtime.ray.client_actor import (

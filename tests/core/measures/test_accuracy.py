@@ -11,7 +11,7 @@ import torch
 from sklearn.metrics import f1_score
 from torch import nn
 
-from raffed.core.measures.final import calibration_error, worst_decile
+from raffed.core.measures.scores import calibration_error, worst_decile
 from raffed.core.params import Params, State
 from raffed.core.training.network import Network
 from raffed.models.net import Net

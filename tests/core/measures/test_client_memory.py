@@ -9,7 +9,7 @@ import torch
 
 from raffed.config.training import Local
 from raffed.core.context import Spec
-from raffed.core.measures.final import Footprint, footprint
+from raffed.core.measures.scores import Footprint, footprint
 from raffed.core.round import server_init
 from raffed.core.training.network import Network
 from raffed.core.training.session import TrainingSession

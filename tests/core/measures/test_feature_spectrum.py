@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from raffed.core.measures.final import BATCH, TOP, by_class, eigenvalue_variance
+from raffed.core.measures.scores import BATCH, TOP, by_class, eigenvalue_variance
 
 WIDTH = 512
 
