@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from raffed.results.metric import Row
+from raffed.results.rows import SCHEMA, SCHEMA_VERSION
 from raffed.results.runfile import write_json
-from raffed.results.schema import SCHEMA, SCHEMA_VERSION
 from tests.forging import FEWEST, sha256
 
 MODELS = ("global", "local", "personal")

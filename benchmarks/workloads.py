@@ -22,8 +22,7 @@ from raffed.core import seeds
 from raffed.data.dataset import Dataset
 from raffed.data.partition import make_partition
 from raffed.data.splits import parse_split
-from raffed.models import MODELS, build
-from raffed.models.catalogue import ModelInfo
+from raffed.models import MODELS, ModelInfo, build
 from raffed.models.net import Net
 from raffed.runtime.setup import Setup, prepare_run
 

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from raffed.config.validation import Range as Range
     from raffed.config.validation import Strength as Strength
     from raffed.config.validation import Words as Words
-    from raffed.core.addressed import Mixtures as Mixtures
     from raffed.core.context import ClientData as ClientData
     from raffed.core.context import Context as Context
     from raffed.core.context import Forward as Forward
@@ -64,7 +63,6 @@ if TYPE_CHECKING:
     from raffed.core.ingredients import LocalSolver as LocalSolver
     from raffed.core.ingredients import Personal as Personal
     from raffed.core.ingredients import Term as Term
-    from raffed.core.measures.own_metric import metric as metric
     from raffed.core.messages import Addressed as Addressed
     from raffed.core.messages import Broadcast as Broadcast
     from raffed.core.messages import Private as Private
@@ -72,6 +70,8 @@ if TYPE_CHECKING:
     from raffed.core.messages import Upload as Upload
     from raffed.core.messages import Wire as Wire
     from raffed.core.method import Method as Method
+    from raffed.core.own_functions import loss as loss
+    from raffed.core.own_functions import metric as metric
     from raffed.core.params import Params as Params
     from raffed.core.params import State as State
     from raffed.core.parts import Budget as Budget
@@ -79,15 +79,15 @@ if TYPE_CHECKING:
     from raffed.core.parts import Pass as Pass
     from raffed.core.server import Assign as Assign
     from raffed.core.server import Mean as Mean
+    from raffed.core.server import Mixtures as Mixtures
     from raffed.core.server import ServerData as ServerData
     from raffed.core.server import ServerRule as ServerRule
     from raffed.core.server import ServerSGD as ServerSGD
-    from raffed.core.training.own_loss import loss as loss
     from raffed.data.dataset import Dataset as Dataset
-    from raffed.data.own_split import split as split
+    from raffed.data.splits import split as split
     from raffed.methods.own import method as method
     from raffed.models.own.wrapping import as_net as as_net
-    from raffed.runs.result import RunResult as RunResult
+    from raffed.runs.run import RunResult as RunResult
     from raffed.runs.run import iterate as iterate
     from raffed.runs.run import resume as resume
     from raffed.runs.run import run as run

@@ -21,12 +21,10 @@ from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import Part
 from raffed.core.training.network import Network
-from raffed.core.training.optimizer_state import OptimizerState
-from raffed.core.training.phases import train_private
+from raffed.core.training.phases import Visit, train_private
 from raffed.core.training.session import ClientClock, Participant
 from raffed.core.training.sgd import SgdPhase
-from raffed.core.training.task import Augmentation, ClientTask, Solver, Trained, TrainingPhase
-from raffed.core.visit import Visit
+from raffed.core.training.task import Augmentation, ClientTask, OptimizerState, Solver, Trained, TrainingPhase
 from raffed.methods import METHODS, build_method
 from raffed.methods.common import Companion
 from raffed.testing.federation import (  # noqa: F401  tests take them from here

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from raffed.results.by_samples import is_word
 from raffed.results.metrics import CLIENT_LOSS, PERSONAL_ACCURACY
+from raffed.results.rows import is_word
 
 SCORES = ("client", "stage", "metric", "round", "value")
 

@@ -16,8 +16,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raffed.results.by_samples import BY_SAMPLES
 from raffed.results.metric import Metric
+from raffed.results.rows import BY_SAMPLES
 
 from .clients import SCORES, last_accuracies
 from .files import JsonDict, JsonObject

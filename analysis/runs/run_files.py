@@ -12,9 +12,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raffed.results.by_samples import by_samples
+from raffed.results.rows import SCHEMA_VERSION, WORDS, by_samples
 from raffed.results.runfile import BROKEN, RUN_SCHEMA, is_broken
-from raffed.results.schema import SCHEMA_VERSION, WORDS
 from raffed.results.writer import open_table
 
 from .clients import last_scores, local_seconds

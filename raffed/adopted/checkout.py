@@ -1,4 +1,6 @@
-"""An author's checkout as data: its files as syntax trees, its family, methods, flags, and what it lacks.
+"""The families of engines: how the releases of each are laid out, stepped, and set.
+
+An author's checkout as data: its files as syntax trees, its family, methods, flags, and what it lacks.
 
 Nothing in it is imported or executed, and git is not called, because a checkout's own settings may name
 programs for git to start.
@@ -14,17 +16,57 @@ import importlib.util
 import json
 import re
 import shutil
+import tomllib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar, cast
 
-from raffed.adopted.families import FAMILIES, Family
 from raffed.errors import RaffedError, UsageError
 from raffed.own.gate import within
 from raffed.results.files import read_regular
 from raffed.results.runfile import RUN_FILE
+
+
+class Family(NamedTuple):
+    """A kind of engine.
+
+    Attributes:
+        name: The word before the colon of a method, such as `pfllib:PATH#NAME`.
+        main: The name of the file that the author starts.
+        flag: The flag of its parser that names the method.
+        servers: The package that holds the servers.
+        clients: The package that holds the clients.
+        rounds: The attribute over whose range the server's loop goes.
+        extra: How many iterations the loop has beyond that number.
+        tests: Beginnings of the names of the server's functions whose answers are scores.
+        data: The folder of the clients' samples, from the main file's folder, with {dataset}, {clients} and
+            {seed} in its name.
+        central: Whether the samples of all clients lie in one array, and the server's model is scored on the
+            test set. Otherwise every client has samples of its own for both.
+        set_by: Flag of the author's parser → the field, or option, that sets it. Of several flags of a field
+            the first one that the parser has stands for it.
+        given: Flag → its value in every run, where the parser has it.
+    """
+
+    name: str
+    main: str
+    flag: str
+    servers: str
+    clients: str
+    rounds: str
+    extra: int
+    tests: Sequence[str]
+    data: str
+    central: bool
+    set_by: Mapping[str, str]
+    given: Mapping[str, str | float | bool]
+
+
+TABLE = tomllib.loads(Path(__file__).with_name("families.toml").read_text())
+FAMILIES = [Family(name, **about) for name, about in TABLE.items()]
+
 
 Kind = TypeVar("Kind", bound=ast.AST)
 LARGEST = 4 * 2**20  # bytes of one source file

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from raffed.runs.branching import RecordedRun
     from raffed.runs.events import RoundEvent
-    from raffed.runs.result import RunResult
-    from raffed.runs.run import Begun, RoundWatcher, Stop
+    from raffed.runs.run import Begun, RoundWatcher, RunResult, Stop
     from raffed.runtime.setup import Setup
     from raffed.testing.federation import TinyFederation
 

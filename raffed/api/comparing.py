@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from raffed.api.many_runs import Ending, execute_all, execute_at_once, method_runs, seed_runs
-from raffed.api.progress import make_progress
 from raffed.api.reporting import WrittenReport, reported
-from raffed.api.running import ComparedMethod, Run, by_label
+from raffed.api.running import ComparedMethod, Run, by_label, make_progress
 from raffed.config.run import RunConfig
 from raffed.config.validation import Value
 from raffed.errors import NumericsError, UsageError
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from raffed.core.method import Factory
-    from raffed.runs.result import RunResult
+    from raffed.runs.run import RunResult
 
 Named: TypeAlias = "str | Factory"  # a method, by its name or reference, or its factory
 Given: TypeAlias = "Named | tuple[Named, Mapping[str, Value]]"  # or with its arguments

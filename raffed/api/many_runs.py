@@ -21,8 +21,16 @@ from queue import Empty, Queue
 from threading import Thread
 from typing import IO, TypeAlias
 
-from raffed.api.progress import Event, Shown, finished_event
-from raffed.api.running import Run, check_continues, holds_run, is_usual, one_ray
+from raffed.api.running import (
+    Event,
+    Run,
+    Shown,
+    check_continues,
+    finished_event,
+    holds_run,
+    is_usual,
+    one_ray,
+)
 from raffed.config.run import RunConfig
 from raffed.config.sections import Runtime
 from raffed.errors import NumericsError, RaffedError, RunFolderError, UsageError, check_range

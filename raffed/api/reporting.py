@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from raffed.api.progress import Shown, make_progress
+from raffed.api.running import Shown, make_progress
 from raffed.errors import UsageError, writing
 from raffed.own.gate import check_inside
 from raffed.results.files import write_text

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Literal
 
 from raffed.api.branching import horizon_of
 from raffed.api.many_runs import Ending, execute_at_once
-from raffed.api.progress import make_progress
 from raffed.api.reporting import ItemTables, as_frame, write_item_tables
-from raffed.api.running import Run, holds_run, one_ray
+from raffed.api.running import Run, holds_run, make_progress, one_ray
 from raffed.api.tuning import seconds_of
 from raffed.config.sections import Runtime
 from raffed.errors import UsageError, check_choice, check_range
@@ -23,25 +22,9 @@ from raffed.results.files import check_tree
 from raffed.results.runfile import check_unpacked
 from raffed.results.storage import is_url, mirrored
 from raffed.runtime.machine import usable_cores
+from raffed.tables import planner
 from raffed.tables.catalogue import as_released, find_item, own_item
-from raffed.tables.items import SCALES, Item
-from raffed.tables.planner import (
-    DIVERGED,
-    ELSEWHERE,
-    OVER_BUDGET,
-    Planned,
-    PlannedRun,
-    PlannedStudy,
-    claims_first,
-    computed,
-    execute_runs,
-    finished,
-    is_trial,
-    planned_runs,
-    planned_studies,
-    within_budget,
-)
-from raffed.tables.studies import Work, execute_study
+from raffed.tables.items import SCALES, Item, Work, execute_study
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -128,7 +111,7 @@ def reproduce(
     count = chosen.seeds(check_choice("scale", scale, SCALES)) if seeds is None else seeds
     check_range("seeds", count, 1, 10_000)
     chosen = as_released(chosen) if released else chosen
-    chosen = computed(chosen, cohort or None, bits, convolutions)
+    chosen = planner.computed(chosen, cohort or None, bits, convolutions)
     seconds = seconds_of(budget, "budget") if isinstance(budget, str) else budget
     small = scale == "smoke" or chosen.search is not None
     where = runtime or Runtime(execution="serial" if small else "ray")
@@ -138,11 +121,11 @@ def reproduce(
         planned = plan(asked, seconds, shown.say)
         check_possible(chosen, planned, "can be run")
 
-        def do(job: Planned) -> None:
+        def do(job: planner.Planned) -> None:
             shown.begin(f"{chosen.key}, seed {job.seed} → {job.folder}")
-            if isinstance(job, PlannedRun):
+            if isinstance(job, planner.PlannedRun):
                 as_run(job, accept_changed_code).go_on(shown.round)
-            elif isinstance(job, PlannedStudy):
+            elif isinstance(job, planner.PlannedStudy):
                 execute_planned(job, root, where, lambda what, share: None)
 
         after = executed(asked, planned, seconds, shown.say, do, lambda runs: execute_at_once(runs, shown))
@@ -168,7 +151,7 @@ def item_of(text: str | None, reference: str | None) -> Item:
     return find_item(text)
 
 
-def _outcome(tables: ItemTables | str, jobs: Sequence[Planned], remote: bool) -> Reproduced:
+def _outcome(tables: ItemTables | str, jobs: Sequence[planner.Planned], remote: bool) -> Reproduced:
     titled = () if isinstance(tables, str) else tables.tables
     return Reproduced(
         None if remote or isinstance(tables, str) else tables.path,
@@ -197,38 +180,37 @@ class Asked:
 
 def plan(
     asked: Asked, seconds: float | None, tell: Tell, *, tables_only: bool = False, probe: bool = True
-) -> list[Planned]:
+) -> list[planner.Planned]:
     """Return all jobs of an item; those that will not be done say why. `tell` receives what is being probed.
 
     With `tables_only`, whatever is not finished is left out. Without `probe` no time is estimated and no data
     are read, so that a list is there within seconds.
     """
     from raffed.tables.estimates import estimated
-    from raffed.tables.item_file import check_code_of, check_source
-    from raffed.tables.searched import searched_runs
+    from raffed.tables.item_file import check_code_of, check_source, searched_runs
 
     check_tree(asked.out)
     check_unpacked(asked.out)
     if not asked.accept:
         check_source(asked.item, asked.scale, asked.out)
     wanted = asked.item, asked.scale, asked.out, asked.only, asked.seeds, asked.runtime
-    runs = planned_runs(*wanted) if asked.item.search is None else searched_runs(*wanted, asked.root)
+    runs = planner.planned_runs(*wanted) if asked.item.search is None else searched_runs(*wanted, asked.root)
     if asked.root is not None:
         runs = [replace(job, config=job.config.changed({"data.root": asked.root})) for job in runs]
     if not asked.accept:
         check_code_of(runs)
     runs = estimated(runs, tell) if probe and not tables_only else runs
-    studies = planned_studies(asked.item, asked.scale, asked.out, asked.seeds, asked.root)
-    jobs: list[Planned] = [*studies, *runs]
+    studies = planner.planned_studies(asked.item, asked.scale, asked.out, asked.seeds, asked.root)
+    jobs: list[planner.Planned] = [*studies, *runs]
     if tables_only:
-        return finished(jobs)
+        return planner.finished(jobs)
     if seconds is None or asked.item.search is not None:
-        kept = within_budget(jobs, seconds)
+        kept = planner.within_budget(jobs, seconds)
     else:
-        kept, undecided = claims_first(asked.item, jobs, seconds)
+        kept, undecided = planner.claims_first(asked.item, jobs, seconds)
         for claim in undecided:
             tell(f"not all runs of this claim fit into the budget: {claim.text}")
-    if too_long := [job.seconds for job in kept if job.left_out == OVER_BUDGET]:
+    if too_long := [job.seconds for job in kept if job.left_out == planner.OVER_BUDGET]:
         many = "1 run does" if len(too_long) == 1 else f"{len(too_long)} runs do"
         minutes = f"{min(too_long) / 60:.0f} minutes"
         tell(
@@ -240,12 +222,12 @@ def plan(
 
 def executed(
     asked: Asked,
-    planned: list[Planned],
+    planned: list[planner.Planned],
     seconds: float | None,
     tell: Tell,
-    do: Callable[[Planned], None],
+    do: Callable[[planner.Planned], None],
     together: Callable[[list[Run]], Mapping[Run, Ending]],
-) -> list[Planned]:
+) -> list[planner.Planned]:
     """Execute what is planned and, if the item's rows are tuned, what the outcomes make possible after it.
 
     Args:
@@ -266,11 +248,13 @@ def executed(
         if known and all(job.folder in known or job.left_out or job.done for job in planned):
             return planned
         jobs = planned if limit is not None else long_ones(planned, together, asked.accept)
-        left = [job for job in jobs if isinstance(job, PlannedRun) and not job.left_out and not job.done]
+        left = [
+            job for job in jobs if isinstance(job, planner.PlannedRun) and not job.left_out and not job.done
+        ]
         configs = [job.config for job in left if not is_authors(job.config.method)]
         on_ray = [config for config in configs if config.runtime.execution == "ray"]
         with one_ray(on_ray[0]) if on_ray else contextlib.nullcontext():
-            after = execute_runs(jobs, do, limit)
+            after = planner.execute_runs(jobs, do, limit)
         if asked.item.search is None:
             return after
         limit = None if seconds is None else max(seconds - (time.monotonic() - began), 0.0)
@@ -279,8 +263,10 @@ def executed(
 
 
 def long_ones(
-    jobs: Sequence[Planned], execute: Callable[[list[Run]], Mapping[Run, Ending]], accept: bool = False
-) -> list[Planned]:
+    jobs: Sequence[planner.Planned],
+    execute: Callable[[list[Run]], Mapping[Run, Ending]],
+    accept: bool = False,
+) -> list[planner.Planned]:
     """Execute the runs in one process each that take long, as many at a time as the cores allow.
 
     Args:
@@ -294,7 +280,7 @@ def long_ones(
     long = [
         job
         for job in jobs
-        if isinstance(job, PlannedRun) and job.config.runtime.execution == "serial"
+        if isinstance(job, planner.PlannedRun) and job.config.runtime.execution == "serial"
         if not job.left_out and not job.done and job.seconds >= WORTH
     ]
     if len(long) < 2 or usable_cores() < 2:
@@ -302,12 +288,12 @@ def long_ones(
     endings = execute([as_run(job, accept) for job in long])
     lost = {run.folder: ending.why for run, ending in endings.items() if ending.diverged}
     return [
-        replace(job, left_out=f"{DIVERGED}: {lost[job.folder]}") if job.folder in lost else job
+        replace(job, left_out=f"{planner.DIVERGED}: {lost[job.folder]}") if job.folder in lost else job
         for job in jobs
     ]
 
 
-def as_run(job: PlannedRun, accept: bool) -> Run:
+def as_run(job: planner.PlannedRun, accept: bool) -> Run:
     """Return a planned run as one that is executed. Its title names the cells that need it."""
     where = ", ".join(dict.fromkeys(" · ".join(cell.place) for cell in job.cells))
     about: dict[str, str | int] = {"method": job.config.method, "seed": job.config.seed}
@@ -315,7 +301,7 @@ def as_run(job: PlannedRun, accept: bool) -> Run:
 
 
 def execute_planned(
-    job: PlannedStudy, root: str | None, runtime: Runtime, tell: Callable[[str, float], None]
+    job: planner.PlannedStudy, root: str | None, runtime: Runtime, tell: Callable[[str, float], None]
 ) -> None:
     """Execute a study on the CPU, or on the GPU if the runtime has a share of one.
 
@@ -325,23 +311,23 @@ def execute_planned(
     execute_study(Work(job.study, job.scale, job.seed, job.folder, root, tell, device, runtime.threads))
 
 
-def check_possible(item: Item, jobs: Sequence[Planned], what: str) -> None:
+def check_possible(item: Item, jobs: Sequence[planner.Planned], what: str) -> None:
     """Raise a UsageError if nothing of the item is done or will be. `what` completes the sentence."""
     if all(job.left_out and not job.done for job in jobs):
         raise UsageError(f"{item.key}: none of its cells {what} here, for the reasons above")
 
 
-def diverged(jobs: Sequence[Planned]) -> list[Planned]:
+def diverged(jobs: Sequence[planner.Planned]) -> list[planner.Planned]:
     """Return the jobs whose training diverged. A trial that did is an outcome like another."""
-    return [job for job in jobs if job.left_out.startswith(DIVERGED) and not is_trial(job)]
+    return [job for job in jobs if job.left_out.startswith(planner.DIVERGED) and not planner.is_trial(job)]
 
 
-def elsewhere(jobs: Sequence[Planned]) -> list[Planned]:
+def elsewhere(jobs: Sequence[planner.Planned]) -> list[planner.Planned]:
     """Return the jobs that were left to another command, which worked on them at the same time."""
-    return [job for job in jobs if job.left_out.startswith(ELSEWHERE)]
+    return [job for job in jobs if job.left_out.startswith(planner.ELSEWHERE)]
 
 
-def go_on(jobs: Sequence[Planned], accept_changed_code: bool = False) -> None:
+def go_on(jobs: Sequence[planner.Planned], accept_changed_code: bool = False) -> None:
     """Begin longer trials from the checkpoints of shorter ones, and delete those that none needs any more.
 
     A trial whose shorter one has no checkpoint, as in unpacked records, and one of a method whose rounds
@@ -353,7 +339,7 @@ def go_on(jobs: Sequence[Planned], accept_changed_code: bool = False) -> None:
     """
     from raffed.runs.checkpoint import CHECKPOINTS, CLIENT_STATES
 
-    trials = [job for job in jobs if isinstance(job, PlannedRun) and job.trial is not None]
+    trials = [job for job in jobs if isinstance(job, planner.PlannedRun) and job.trial is not None]
     for job in trials:
         if job.shorter is not None and not holds_run(job.folder) and (job.shorter / CHECKPOINTS).is_dir():
             _lengthen(job.shorter, job.folder, job.config.federation.rounds, accept_changed_code)

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from raffed.api.comparing import Named, arguments_by_method
-from raffed.api.progress import Shown, make_progress
 from raffed.api.reporting import SweepTables, as_frame, write_sweep_tables
-from raffed.api.running import is_usual
+from raffed.api.running import Shown, is_usual, make_progress
 from raffed.config.portable import check_set
 from raffed.config.run import RunConfig
 from raffed.config.sections import Runtime

@@ -30,8 +30,7 @@ from raffed.data.datasets import load_dataset
 from raffed.data.transforms import prepare_inputs
 from raffed.errors import UsageError, check_range
 from raffed.methods import build_method, method_name
-from raffed.models import build
-from raffed.models.catalogue import model_name
+from raffed.models import build, model_name
 from raffed.models.net import Net
 from raffed.runtime.run_method import network_of as requested
 

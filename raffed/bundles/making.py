@@ -15,20 +15,10 @@ from raffed.bundles import archive
 from raffed.config.validation import Json, table_of
 from raffed.errors import RunFolderError, UsageError, check_new_file, writing
 from raffed.own.gate import is_below, within
+from raffed.results import runfile
 from raffed.results.files import check_tree
 from raffed.results.origin import commit
 from raffed.results.run_list import run_folders
-from raffed.results.runfile import (
-    RUN_FILE,
-    SWEEP_FILE,
-    RunContents,
-    folder_name,
-    json_text,
-    read_object,
-    read_run,
-    sealed,
-    versions,
-)
 from raffed.results.sweep_file import FINALS, TRIALS, read_sweep
 from raffed.results.writer import METRICS_FOLDER, parts_of
 from raffed.runs.folder import check_unedited, run_config
@@ -70,7 +60,7 @@ def contents_of(place: Path) -> Contents:
         UsageError: There is none of them, or its runs lie elsewhere.
     """
     folder = place.parent if place.name == ITEM_FILE and place.is_file() else place
-    if (folder / SWEEP_FILE).exists():
+    if (folder / runfile.SWEEP_FILE).exists():
         return _sweep(folder)
     if (folder / ITEM_FILE).exists():
         return _item(folder)
@@ -83,7 +73,7 @@ def contents_of(place: Path) -> Contents:
     runs = [run.relative_to(folder).as_posix() for run in run_folders(folder)]
     if runs and runs != ["."]:
         return _below(folder, "comparison", runs, "", {})
-    read_run(folder)
+    runfile.read_run(folder)
     return Contents("run", folder, (".",), "", {})
 
 
@@ -91,14 +81,14 @@ def _sweep(folder: Path) -> Contents:
     about = read_sweep(folder)
     names = []
     for method, record in about["methods"].items():
-        place = folder_name(method)
+        place = runfile.folder_name(method)
         names += [f"{place}/{TRIALS}/{trial['name']}" for trial in record.get("trials") or []]
         names += [f"{place}/{FINALS}/seed-{run['seed']}" for run in record.get("final") or []]
-    return _below(folder, "sweep", names, SWEEP_FILE, read_object(folder, SWEEP_FILE))
+    return _below(folder, "sweep", names, runfile.SWEEP_FILE, runfile.read_object(folder, runfile.SWEEP_FILE))
 
 
 def _item(folder: Path) -> Contents:
-    about = read_object(folder, ITEM_FILE)
+    about = runfile.read_object(folder, ITEM_FILE)
     named = sorted({str(within(folder.absolute(), run, HIGHEST)) for run in _runs_of(about) if run})
     if not named:
         raise UsageError(f"{folder / ITEM_FILE}: no run of it is finished, so there is nothing to bundle")
@@ -128,9 +118,9 @@ def _below(top: Path, kind: str, names: list[str], record: str, about: dict[str,
     """Return the contents with those of the named runs that are finished, and notes about the others."""
     runs, notes = [], []
     for name in sorted(set(names)):
-        if not (within(top, name) / RUN_FILE).exists():
-            notes.append(f"{name}, which has no {RUN_FILE}")
-        elif (state := read_run(top / name)["state"]) != "finished":
+        if not (within(top, name) / runfile.RUN_FILE).exists():
+            notes.append(f"{name}, which has no {runfile.RUN_FILE}")
+        elif (state := runfile.read_run(top / name)["state"]) != "finished":
             notes.append(f"{name}, which is {state}")
         else:
             runs.append(name)
@@ -224,8 +214,8 @@ def bundle(place: Path, out: Path, license: str, write_report: Callable[[Path, P
         records.append(run)
     if contents.record:
         about = archive.shared_record(contents.about)
-        about = sealed(about) if contents.record.endswith(SWEEP_FILE) else about
-        members[f"{archive.RESULTS}/{contents.record}"] = json_text(about).encode()
+        about = runfile.sealed(about) if contents.record.endswith(runfile.SWEEP_FILE) else about
+        members[f"{archive.RESULTS}/{contents.record}"] = runfile.json_text(about).encode()
     if contents.kind != "run":
         with scratch_folder() as top:
             archive.write_members(top, members)
@@ -242,7 +232,7 @@ def bundle(place: Path, out: Path, license: str, write_report: Callable[[Path, P
     return Bundled(out, contents.kind, contents.runs, len(members), len(data), digest, contents.notes)
 
 
-def _run_members(folder: Path, name: str) -> tuple[dict[str, bytes], RunContents]:
+def _run_members(folder: Path, name: str) -> tuple[dict[str, bytes], runfile.RunContents]:
     """Return the files of one run for the bundle, after checking that they are what the run wrote."""
     about = _checked_run(folder)
     place = archive.RESULTS if name == "." else f"{archive.RESULTS}/{name}"
@@ -255,13 +245,13 @@ def _run_members(folder: Path, name: str) -> tuple[dict[str, bytes], RunContents
     shared["files"] = {path: digest for path, digest in about["files"].items() if path in below}
     if code:
         shared["code"] = code
-    members[f"{place}/{RUN_FILE}"] = json_text(sealed(shared)).encode()
+    members[f"{place}/{runfile.RUN_FILE}"] = runfile.json_text(runfile.sealed(shared)).encode()
     return {**members, **files, **archive.trace_member(run_config(folder).clock)}, about
 
 
-def _checked_run(folder: Path) -> RunContents:
+def _checked_run(folder: Path) -> runfile.RunContents:
     check_tree(folder)
-    about = read_run(folder)
+    about = runfile.read_run(folder)
     if about["state"] != "finished":
         raise UsageError(f"{folder}: the run is {about['state']}; finish it first: raffed resume {folder}")
     check_unedited(folder)
@@ -276,12 +266,12 @@ def _checked_run(folder: Path) -> RunContents:
 
 def _described(
     contents: Contents,
-    records: Sequence[RunContents],
+    records: Sequence[runfile.RunContents],
     members: Mapping[str, bytes],
     license: str,
 ) -> dict[str, bytes]:
     """Return the files that describe the bundle: environment, README and list of contents."""
-    version, title = versions()["raffed"], _title(contents, records)
+    version, title = runfile.versions()["raffed"], _title(contents, records)
     texts = {
         archive.LOCK_FILE: environment_lock([record["versions"] for record in records]).encode(),
         archive.README_FILE: README.format(title=title, version=version, license=license).encode(),
@@ -296,10 +286,10 @@ def _described(
         "left_out": list(contents.notes),
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in {**members, **texts}.items()},
     }
-    return {**texts, archive.BUNDLE_FILE: json_text(listed).encode()}
+    return {**texts, archive.BUNDLE_FILE: runfile.json_text(listed).encode()}
 
 
-def _title(contents: Contents, records: Sequence[RunContents]) -> str:
+def _title(contents: Contents, records: Sequence[runfile.RunContents]) -> str:
     if contents.kind == "run":
         config = records[0]["config"]
         data = config["data"]

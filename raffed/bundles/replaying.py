@@ -41,18 +41,9 @@ from raffed.own import gate
 from raffed.own.gate import note_read, within
 from raffed.own.located import hashes_at, located
 from raffed.own.resolve import install
+from raffed.results import runfile
 from raffed.results.files import Shape, check_json, check_tree
 from raffed.results.lock import make_folder
-from raffed.results.runfile import (
-    SWEEP_FILE,
-    CodeRecord,
-    Name,
-    RunContents,
-    Sha256,
-    read_run,
-    versions,
-    write_json,
-)
 from raffed.results.sweep_file import read_sweep
 from raffed.results.writer import read_metrics, rows_sha256, with_values, without_client_losses
 from raffed.runs.code_record import changes, check_engine
@@ -76,9 +67,9 @@ class BundleContents(TypedDict):
     raffed: str
     commit: str | None
     record: str
-    runs: Annotated[list[Name], Length(1)]
+    runs: Annotated[list[runfile.Name], Length(1)]
     left_out: list[str]
-    files: Annotated[dict[str, Json], Shape(dict[Name, Sha256])]
+    files: Annotated[dict[str, Json], Shape(dict[runfile.Name, runfile.Sha256])]
 
 
 @dataclass(frozen=True)
@@ -87,7 +78,7 @@ class OpenedRun:
 
     name: str
     folder: Path
-    about: RunContents
+    about: runfile.RunContents
     config: RunConfig
 
     def code(self) -> list[str]:
@@ -137,7 +128,7 @@ def opened(path: Path) -> Iterator[OpenedBundle]:
         write_members(top, members)
         try:
             runs = tuple(_run(top, name) for name in contents["runs"])
-            if contents["record"].endswith(SWEEP_FILE):
+            if contents["record"].endswith(runfile.SWEEP_FILE):
                 read_sweep(within(top / RESULTS, contents["record"]).parent)
         except RaffedError as error:
             text = str(error).replace(f"{top}/", "").replace(str(top), "")
@@ -174,7 +165,7 @@ def _run(top: Path, name: str) -> OpenedRun:
     """Return one run of an unpacked bundle, after the checks that every folder of a run goes through."""
     folder = top / RESULTS if name == "." else within(top / RESULTS, name)
     check_tree(folder)
-    about = read_run(folder)
+    about = runfile.read_run(folder)
     if about["state"] != "finished":
         raise UsageError(f"{folder}: the run is {about['state']}, and a bundle holds finished runs only")
     check_unedited(folder)
@@ -199,7 +190,7 @@ def compared(recorded: OpenedRun, place: Path, config: RunConfig) -> ReplayedRun
         place: Folder of the run that was executed now.
         config: The configuration with which it was.
     """
-    old, new = recorded.about, read_run(place)
+    old, new = recorded.about, runfile.read_run(place)
     done, whole = int(new["rounds_done"]), new["state"] == "finished"
     rows, again = _rows(recorded.folder, done, whole), _rows(place, done, whole)
     if config.data != recorded.config.data:
@@ -218,7 +209,7 @@ def compared(recorded: OpenedRun, place: Path, config: RunConfig) -> ReplayedRun
     ]
     notes = [f"metric rows: {difference}"] if difference else []
     notes += [f"other code: {name}" for name in changes(old.get("code", []), new.get("code", []))]
-    here, there = versions(), old["versions"]
+    here, there = runfile.versions(), old["versions"]
     differs = [f"{name} {there.get(name)} → {here[name]}" for name in here if there.get(name) != here[name]]
     return ReplayedRun(recorded.name, done, tuple(checks), tuple(notes), tuple(differs))
 
@@ -226,7 +217,7 @@ def compared(recorded: OpenedRun, place: Path, config: RunConfig) -> ReplayedRun
 ENDS: Final = (("client states", "vaults"), ("final weights", "weights"))
 
 
-def _inputs(old: RunContents, new: RunContents) -> Iterator[VerificationCheck]:
+def _inputs(old: runfile.RunContents, new: runfile.RunContents) -> Iterator[VerificationCheck]:
     """Yield the checks of what a run begins with: partition, data and code."""
     yield VerificationCheck("partition", old["partition_sha256"], new["partition_sha256"])
     if "data_sha256" in old:
@@ -235,7 +226,7 @@ def _inputs(old: RunContents, new: RunContents) -> Iterator[VerificationCheck]:
         yield VerificationCheck("code", _digest(old["code"]), _digest(new.get("code", [])))
 
 
-def _digest(records: Sequence[CodeRecord]) -> str:
+def _digest(records: Sequence[runfile.CodeRecord]) -> str:
     lines = sorted(
         {f"{code['role']} {name} {digest}" for code in records for name, digest in code["files"].items()}
     )
@@ -339,7 +330,9 @@ def replay(
         config = replace(_here(here, data_root), clock=clock_here(here.config.clock, out))
         runs.append(_again(here, config, out / AGAIN / bundled.name, rounds, watch))
     outcome = Replay(out, tuple(runs), time.monotonic() - began)
-    write_json(out / REPLAY_FILE, {**outcome.as_dict(), "folder": ".", "versions": versions()})
+    runfile.write_json(
+        out / REPLAY_FILE, {**outcome.as_dict(), "folder": ".", "versions": runfile.versions()}
+    )
     return outcome
 
 

@@ -18,12 +18,11 @@ from raffed.config.run import RunConfig
 from raffed.config.sections import Runtime
 from raffed.config.toml import parse_toml, read_toml, schema_text
 from raffed.config.validation import Json, table_of
-from raffed.core.measures.own_metric import metric_function, names_in
-from raffed.core.training.own_loss import loss_function
+from raffed.core.own_functions import loss_function, metric_function, names_in
 from raffed.errors import UnknownNameError, UsageError
 from raffed.methods import METHODS, method_info, method_name
 from raffed.methods.authors import AuthorsMethod
-from raffed.models.catalogue import model_name
+from raffed.models import model_name
 
 if TYPE_CHECKING:
     from typer._click.core import Context

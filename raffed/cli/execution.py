@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from raffed.api.many_runs import MOST, Ending, execute_all, execute_at_once, failed_event
-from raffed.api.progress import Event, Shown, finished_event
-from raffed.api.running import Run, holds_run
+from raffed.api.running import Event, Run, Shown, finished_event, holds_run
 from raffed.cli.checking import write_report
 from raffed.cli.config import Tables, read_local
 from raffed.cli.messages import counted
@@ -34,8 +33,7 @@ from raffed.runs.events import handed_on
 
 if TYPE_CHECKING:
     from raffed.runs.events import RoundEvent
-    from raffed.runs.result import RunResult
-    from raffed.runs.run import RoundWatcher
+    from raffed.runs.run import RoundWatcher, RunResult
     from raffed.runtime.api import RoundProfile
 
 Work = Callable[..., "RunResult"]  # takes watch, stop and begun, as `raffed.run` does

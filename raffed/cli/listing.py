@@ -225,8 +225,8 @@ def models(name: str | None = None) -> None:
     Args:
         name: Network to show, or reference to yours.
     """
-    from raffed.models import MODELS
-    from raffed.models.catalogue import GROUP, is_own, model_name
+    from raffed.models import MODELS, is_own, model_name
+    from raffed.models.own import GROUP
 
     def row(key: str) -> tuple[str, ...]:
         info = MODELS[key]
@@ -259,14 +259,14 @@ def metrics(name: str | None = None) -> None:
     Args:
         name: Metric whose rows are explained, or reference to yours.
     """
-    from raffed.core.measures.own_metric import GROUP, own_metric
+    from raffed.core.own_functions import METRIC_GROUP, own_metric
     from raffed.own.located import is_reference
     from raffed.results.metrics import METRICS, metric_lines
 
     titles = ("name", "model", "split", "rows", "unit", "better", "when", "meaning")
     if name is None:
         show(titles[:-2], [line[:-2] for line in metric_lines()])
-        show_installed(GROUP, (), "--metric")
+        show_installed(METRIC_GROUP, (), "--metric")
         tell("raffed metrics NAME shows when a metric is measured, and what its values mean.")
         return
     if is_reference(reference := name.strip()):
@@ -349,7 +349,7 @@ def _pool(dataset: str, root: str | None, download: bool, part: str) -> Dataset:
 
 
 def _export(partition: Partition, pool: Dataset, target: str) -> None:
-    from raffed.data.importers.pfllib import export
+    from raffed.data.importers.client_folders import export
 
     split = str(partition.recipe.get("split", "from a file"))
     divided = pool.divided(partition.train, partition.test, partition.test_pool, split)
@@ -357,8 +357,7 @@ def _export(partition: Partition, pool: Dataset, target: str) -> None:
 
 
 def _list_splits() -> None:
-    from raffed.data.own_split import GROUP, OwnSplit
-    from raffed.data.splits import SPLITS
+    from raffed.data.splits import GROUP, SPLITS, OwnSplit
 
     every: list[type[Split]] = [*SPLITS.values(), OwnSplit]
     show(("split", "write", "meaning"), [(split.name, split.syntax, split.meaning) for split in every])
@@ -418,7 +417,7 @@ def _classes(row: NDArray[np.int64], names: Sequence[str]) -> str:
 
 
 def _draw(partition: Partition, pool: Dataset, path: Path) -> None:
-    from raffed.data.picture import draw_partition
+    from raffed.data.partition import draw_partition
 
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise UsageError(f"--draw {path}: the name must end in .png, .svg or .pdf")

@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from raffed.api.reproducing import (
-    Asked,
-    as_run,
-    check_possible,
-    diverged,
-    elsewhere,
-    execute_planned,
-    executed,
-    item_of,
-)
+from raffed.api import reproducing
 from raffed.api.reproducing import plan as make_plan
 from raffed.api.tuning import seconds_of
 from raffed.cli.checking import write_paper_item
@@ -36,9 +27,8 @@ from raffed.results.runfile import check_unpacked
 from raffed.results.storage import fetched, mirrored
 from raffed.results.text import tell
 from raffed.tables.catalogue import all_items, as_released, items_of, own_items, papers
-from raffed.tables.items import SCALES
+from raffed.tables.items import SCALES, studies
 from raffed.tables.planner import Planned, PlannedRun, PlannedStudy, computed, run_name, state, unchosen
-from raffed.tables.studies import studies
 
 if TYPE_CHECKING:
     from raffed.tables.items import Item
@@ -107,7 +97,7 @@ def reproduce(
         with fetched(place) as out:
             _list(out, own, item)
         return
-    chosen = item_of(item, own)
+    chosen = reproducing.item_of(item, own)
     count = chosen.seeds(check_choice("scale", scale, SCALES)) if seeds is None else seeds
     check_range("--seeds", count, 1, 10_000)
     chosen = as_released(chosen) if released else chosen
@@ -116,7 +106,7 @@ def reproduce(
     seconds = None if budget is None else seconds_of(budget)
     with make_screen(as_json, quiet=False) as screen, mirrored(place) as out:
         where, root = _runtime(chosen, scale, flags), text_of(flags, "data.root")
-        asked = Asked(chosen, scale, out, tuple(only or ()), count, where, root, accept)
+        asked = reproducing.Asked(chosen, scale, out, tuple(only or ()), count, where, root, accept)
         timed = not plan or seconds is not None  # a budget needs estimates
         planned = make_plan(asked, seconds, _tell, tables_only=tables, probe=timed)
         done = {job.folder for job in planned if job.done}
@@ -125,7 +115,7 @@ def reproduce(
             rows = item_rows(planned, done, brief=not as_json)
             screen.plan(rows, f"{counted(len(rows), 'cell')} of {chosen.key}")
         else:
-            check_possible(chosen, planned, "is finished" if tables else "can be run")
+            reproducing.check_possible(chosen, planned, "is finished" if tables else "can be run")
             _reproduce(asked, planned, None if tables else seconds, screen, tables)
 
 
@@ -133,7 +123,7 @@ _tell = partial(tell, error=True)
 
 
 def _reproduce(
-    asked: Asked, jobs: list[Planned], seconds: float | None, screen: Screen, tables: bool
+    asked: reproducing.Asked, jobs: list[Planned], seconds: float | None, screen: Screen, tables: bool
 ) -> None:
     def progress(what: str, share: float) -> None:
         screen.show({"event": "study", "what": what, "share": share})
@@ -141,24 +131,24 @@ def _reproduce(
     def do(job: Planned) -> None:
         if isinstance(job, PlannedStudy):
             progress(f"{studies()[job.study].title}, seed {job.seed} → {job.folder}", 0.0)
-            execute_planned(job, asked.root, asked.runtime, progress)
+            reproducing.execute_planned(job, asked.root, asked.runtime, progress)
         elif isinstance(job, PlannedRun):
-            run = as_run(job, asked.accept)
+            run = reproducing.as_run(job, asked.accept)
             run_one(run.go_on, run, screen, again="the same command")
 
     screen.overall = Overall(sum(not job.left_out and not job.done for job in jobs))
     if not tables:
         together = partial(execute_stoppable, screen=screen, out=asked.out)
-        jobs = executed(asked, jobs, seconds, _tell, do, together)
+        jobs = reproducing.executed(asked, jobs, seconds, _tell, do, together)
     from raffed.tables.item_file import write_item
 
     path = write_item(asked.item, asked.scale, asked.out, jobs)
-    lost = diverged(jobs)
+    lost = reproducing.diverged(jobs)
     write_paper_item(path, screen)
     if lost:
         folders = ", ".join(str(job.folder) for job in lost)
         raise NumericsError(f"{counted(len(lost), 'run')} diverged; the tables leave out {folders}")
-    if left := elsewhere(jobs):
+    if left := reproducing.elsewhere(jobs):
         raise RaffedError(
             f"another command works on {counted(len(left), 'run')}, which the tables leave out: "
             f"{', '.join(str(job.folder) for job in left)}; when it has ended, repeat this command"
@@ -211,7 +201,7 @@ def _list(out: Path, own: str | None, asked: str | None) -> None:
     items = all_items() if own is None else own_items(own)
     chosen = {key: item for key, item in items.items() if asked is None or f"{key}/".startswith(f"{asked}/")}
     if asked is not None and not chosen:
-        item_of(asked, own)  # says what there is
+        reproducing.item_of(asked, own)  # says what there is
     rows = []
     for key, item in chosen.items():
         cells = "study" if item.study and not item.cells else str(len(item.cells))

@@ -1,6 +1,6 @@
 """What a person, a log or a program sees of runs and searches while they execute.
 
-Everything is an event (raffed/api/progress.py), and there are three renderers of it: JSON for programs,
+Everything is an event (raffed/api/running.py), and there are three renderers of it: JSON for programs,
 lines for a log or a pipe, and bars on a terminal. --quiet is what all of them have in common.
 """
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from raffed.api.progress import Event, Shown, measured
+from raffed.api.running import Event, Shown, measured
 from raffed.cli.messages import count_warning, counted, duration, percent, plain
 from raffed.cli.signals import NOTHING
 from raffed.cli.tables import show, show_differences, show_item, show_profile, show_result, show_summary
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from raffed.api.reporting import SweepTables
     from raffed.api.running import Run
-    from raffed.runs.result import RunResult
+    from raffed.runs.run import RunResult
     from raffed.runtime.api import RoundProfile
     from raffed.search.request import Request
 

@@ -24,7 +24,7 @@ from raffed.results.storage import named
 from raffed.results.text import tell, visible, visible_lines
 
 if TYPE_CHECKING:
-    from raffed.runs.result import RunResult
+    from raffed.runs.run import RunResult
     from raffed.runtime.api import RoundProfile
 
 EMPTY = hashlib.sha256(b"").hexdigest()  # hash of the client states, if a method keeps none

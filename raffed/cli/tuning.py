@@ -14,19 +14,9 @@ import typer
 
 from raffed.api.running import PLACED, ComparedMethod, by_label
 from raffed.api.tuning import VALIDATION, runtime_of_trial, searched, seconds_of
+from raffed.cli import options
 from raffed.cli.config import args_for, assignments, config_of, merged, placed, read_local, read_value
 from raffed.cli.messages import counted
-from raffed.cli.options import (
-    FLAGS,
-    AcceptChangedCode,
-    AsJson,
-    File,
-    Flags,
-    Plan,
-    flags_of,
-    run_options,
-    text_of,
-)
 from raffed.cli.screen import Screen, make_screen, trial_rows
 from raffed.cli.signals import StopSignals
 from raffed.config.run import RunConfig
@@ -43,7 +33,7 @@ from raffed.search.request import Request
 # Like the fields of [runtime], these are not part of what a sweep asks for
 HERE = ("data.root", "data.download")
 SWEEP = "The search"
-SEARCHED = flags_of(Request, SWEEP, without=("base", "methods", "args", "grid"))
+SEARCHED = options.flags_of(Request, SWEEP, without=("base", "methods", "args", "grid"))
 SHOWN = (
     *("trials", "seeds", "search", "args", "data.dataset", "data.split"),
     *("local.lr", "local.epochs", "federation.rounds"),
@@ -55,11 +45,11 @@ GRID_HELP = (
 )
 
 
-@run_options(without=["method"], asked=SEARCHED, usual=SHOWN)
+@options.run_options(without=["method"], asked=SEARCHED, usual=SHOWN)
 def tune(
-    flags: Flags,
-    asked: Flags,
-    file: File = None,
+    flags: options.Flags,
+    asked: options.Flags,
+    file: options.File = None,
     *,
     place: str,
     methods: list[str] | None = None,
@@ -69,10 +59,10 @@ def tune(
     ] = None,
     budget: Annotated[str | None, typer.Option(rich_help_panel=SWEEP)] = None,
     at_once: Annotated[int, typer.Option(rich_help_panel=SWEEP, min=0)] = 0,
-    plan: Plan = False,
+    plan: options.Plan = False,
     resume: bool = False,
-    accept: AcceptChangedCode = False,
-    as_json: AsJson = False,
+    accept: options.AcceptChangedCode = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Search hyper-parameters, and report the choice fairly.
 
@@ -122,7 +112,7 @@ def tune(
             _sweep(request, out, resume, screen, at_once, seconds, accept)
 
 
-def _continued(out: Path, flags: Flags, asked: list[str]) -> Request:
+def _continued(out: Path, flags: options.Flags, asked: list[str]) -> Request:
     """Return what the sweep in a folder was asked to do.
 
     Where it continues, and where its data are, must be given again. The address of a cluster and the
@@ -130,7 +120,7 @@ def _continued(out: Path, flags: Flags, asked: list[str]) -> Request:
     """
     from raffed.search.folder import stored_request
 
-    spelled = {flag.field: flag.flag.partition("/")[0] for flag in FLAGS}
+    spelled = {flag.field: flag.flag.partition("/")[0] for flag in options.FLAGS}
     other = [spelled[name] for name in flags if not name.startswith("runtime.") and name not in HERE]
     other += [f"--{name}" for name in asked]
     if other:
@@ -139,7 +129,7 @@ def _continued(out: Path, flags: Flags, asked: list[str]) -> Request:
             "it; leave that out, or start another sweep in a new folder"
         )
     stored = stored_request(out)
-    root = text_of(flags, "data.root") or stored.base.data.root
+    root = options.text_of(flags, "data.root") or stored.base.data.root
     data = replace(stored.base.data, root=root, download=bool(flags.get("data.download")))
     return replace(stored, base=_placed(replace(stored.base, data=data), flags))
 
@@ -174,7 +164,9 @@ def _sweep(
         )
 
 
-def requested(names: list[str], file: Path | None, flags: Flags, grid: list[str], asked: Flags) -> Request:
+def requested(
+    names: list[str], file: Path | None, flags: options.Flags, grid: list[str], asked: options.Flags
+) -> Request:
     """Return the sweep that flags and a file ask for."""
     from raffed.runs.run import check_space
 
@@ -227,7 +219,7 @@ def _listed(text: str) -> list[Json]:
     return values if isinstance(values, list) else []
 
 
-def _placed(base: RunConfig, flags: Flags) -> RunConfig:
+def _placed(base: RunConfig, flags: options.Flags) -> RunConfig:
     """Return the run with one process per trial, unless the flags say how its clients are placed."""
     typed = any(f"runtime.{name}" in flags for name in PLACED)
     return replace(base, runtime=runtime_of_trial(placed(base.runtime, flags), typed))

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from raffed.config.slots import check_many, check_pairs, check_slot, with_article
 from raffed.config.validation import Value
 from raffed.core.ingredients import (
     Compression,
@@ -33,8 +32,9 @@ from raffed.core.losses import Criterion
 from raffed.core.params import REGISTRY, Params, Record
 from raffed.core.parts import SHARE_ALL, ParameterSplit, Pass
 from raffed.core.server import Assign, Mean, Reweighting, ServerRule
-from raffed.core.training.optimizer_state import KeptOptimizer
+from raffed.core.training.task import KeptOptimizer
 from raffed.errors import UsageError
+from raffed.own.user_code import check_many, check_pairs, check_slot, with_article
 
 # Hooks of an ingredient that are called only if its class has one of its own
 HOOKS: Final = (
@@ -79,7 +79,7 @@ class Method:
         message: An ingredient that only sends something, in addition to the trained weights or instead of
             them. It does not change the objective. Default None.
         optimizer: An ingredient that keeps the state of the clients' optimiser, or None. The run's
-            `keep_optimizer` sets it (`raffed.core.training.overrides.with_optimizer`).
+            `keep_optimizer` sets it (`raffed.core.training.session.with_optimizer`).
         compression: What compresses the weights that clients upload, or None. The run's
             `federation.compression` sets it (`raffed.runtime.run_method.with_compression`).
         split: Which parameters and BatchNorm statistics stay with the client. Default: all are shared.

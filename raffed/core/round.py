@@ -11,26 +11,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from raffed.config.slots import described
-from raffed.core.addressed import replied, unaddressed
 from raffed.core.aggregation.robust_means import robust_mean
 from raffed.core.context import ClientData, Context, Received, ServerContext, Spec
 from raffed.core.ingredients import Ingredient, Personal
 from raffed.core.ingredients.base import fault, is_raffeds, remembers
-from raffed.core.measures.own_metric import NAME
 from raffed.core.messages import Addressed, Broadcast, ClientState, Private, ServerState, Upload, Wire, moved
 from raffed.core.method import Method, unmoved
+from raffed.core.own_functions import NAME
 from raffed.core.params import Params, Record, State, fields_of
 from raffed.core.parts import ParameterSplit
-from raffed.core.server import ServerRule
+from raffed.core.server import ServerRule, replied, unaddressed
 from raffed.core.training.network import Network, batch_gradients, reestimated
 from raffed.core.training.optimizers import SgdRule
-from raffed.core.training.phases import make_opening, train, train_private
+from raffed.core.training.phases import Visit, make_opening, train, train_private
 from raffed.core.training.session import ClientClock, Participant, TrainingSession, solver_for
 from raffed.core.training.task import Views
-from raffed.core.visit import Visit
 from raffed.errors import NumericsError, UsageError
-from raffed.own.user_code import place_of
+from raffed.own.user_code import described, place_of
 
 # Models and memories that have diverged: they are found in the round in which they do, with advice.
 #

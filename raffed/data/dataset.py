@@ -15,8 +15,8 @@ import numpy.typing as npt
 from raffed.data.array_cache import CACHED, ArrayCache, StoredArrays
 from raffed.data.files import InputArray, IntArray
 from raffed.data.importers.arrays import import_arrays, import_torch
+from raffed.data.importers.client_folders import DividedData, import_pfllib
 from raffed.data.importers.imported import DataFacts, Imported
-from raffed.data.importers.pfllib import DividedData, import_pfllib
 from raffed.data.importers.reference import import_flwr, import_hf, import_reference
 from raffed.data.importers.tables import import_table
 from raffed.data.importers.values import as_array, as_features

@@ -12,16 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from raffed.data import files
 from raffed.data.catalogue import DATASETS
 from raffed.data.dataset import Dataset
-from raffed.data.files import ByteArray, InputArray, IntArray, check_published, data_root, read_idx, read_npz
-from raffed.data.folders import load_cinic10, load_isic, load_tiny_imagenet
-from raffed.data.importers.leaf import User, read_users
+from raffed.data.importers.client_folders import User, read_users
 from raffed.data.own_data import checked_name, is_own, read_own
 from raffed.data.preparation import TRANSFORMS
 from raffed.errors import DataFileError, UsageError
 
-Part = tuple[InputArray, IntArray]
+Part = tuple[files.InputArray, files.IntArray]
 log = logging.getLogger(__name__)
 
 
@@ -52,7 +51,7 @@ def load_dataset(name: str, root: str | Path | None = None, download: bool = Fal
         return read_own(name)
     if name == "digits":
         return _load_digits()
-    folder = data_root(root)
+    folder = files.data_root(root)
     if DATASETS[name].folder:
         if download:
             raise DataFileError(
@@ -68,7 +67,11 @@ def load_dataset(name: str, root: str | Path | None = None, download: bool = Fal
 
 
 def _published(
-    name: str, train: Part, test: Part, clients: IntArray | None = None, test_clients: IntArray | None = None
+    name: str,
+    train: Part,
+    test: Part,
+    clients: files.IntArray | None = None,
+    test_clients: files.IntArray | None = None,
 ) -> Dataset:
     """Return the arrays of a data set of the catalogue with what the catalogue knows about it."""
     info = DATASETS[name]
@@ -136,7 +139,7 @@ def _load_idx(name: str, folder: Path) -> tuple[Part, Part]:
     """Read MNIST or Fashion-MNIST. torchvision checks only that the raw files exist, so raffed reads them
     itself.
     """
-    images, labels, test_images, test_labels = (read_idx(folder, file) for file in DATASETS[name].files)
+    images, labels, test_images, test_labels = (files.read_idx(folder, file) for file in DATASETS[name].files)
     return (images[:, None], labels.astype(np.int64)), (test_images[:, None], test_labels.astype(np.int64))
 
 
@@ -146,7 +149,7 @@ def _load_cifar(name: str, folder: Path) -> tuple[Part, Part]:
     """
     from torchvision.datasets import CIFAR10, CIFAR100
 
-    check_published(folder, DATASETS[name].files)
+    files.check_published(folder, DATASETS[name].files)
     source = CIFAR10 if name == "cifar10" else CIFAR100
 
     def part(train: bool) -> Part:
@@ -161,7 +164,7 @@ def _load_svhn(name: str, folder: Path) -> tuple[Part, Part]:
     """Read SVHN's Matlab files. torchvision changes their label 10 to 0."""
     from torchvision.datasets import SVHN
 
-    check_published(folder, DATASETS[name].files)
+    files.check_published(folder, DATASETS[name].files)
 
     def part(split: str) -> Part:
         stored = SVHN(str(folder), split=split)
@@ -173,14 +176,14 @@ def _load_svhn(name: str, folder: Path) -> tuple[Part, Part]:
 _LOADERS: dict[str, Callable[[str, Path], Dataset]] = {
     "cifar10": _of_parts(_load_cifar),
     "cifar100": _of_parts(_load_cifar),
-    "cinic10": _of_parts(load_cinic10),
+    "cinic10": _of_parts(files.load_cinic10),
     "fashion-mnist": _of_parts(_load_idx),
     "femnist": _load_femnist,
     "femnist-letters": _load_femnist,
-    "isic2019": _of_parts(load_isic),
+    "isic2019": _of_parts(files.load_isic),
     "mnist": _of_parts(_load_idx),
     "svhn": _of_parts(_load_svhn),
-    "tiny-imagenet": _of_parts(load_tiny_imagenet),
+    "tiny-imagenet": _of_parts(files.load_tiny_imagenet),
 }
 
 
@@ -229,7 +232,9 @@ def download_files(name: str, folder: Path) -> None:
 NUM_CLASSES = 62
 SIDE = 28
 LETTER_A = 36  # the label of the lower-case a
-Samples = tuple[ByteArray, IntArray, IntArray, list[str]]  # images, labels, writers, names of the writers
+Samples = tuple[
+    files.ByteArray, files.IntArray, files.IntArray, list[str]
+]  # images, labels, writers, names of the writers
 
 
 def load_femnist(root: Path) -> Dataset:
@@ -281,7 +286,7 @@ def _from_folders(train_files: list[Path], test: Path, whose: bool) -> Dataset:
 
 
 def _from_npz(path: Path) -> Dataset:
-    stored = read_npz(path, ("images", "labels", "writer", "writer_ids"), DataFileError)
+    stored = files.read_npz(path, ("images", "labels", "writer", "writer_ids"), DataFileError)
     images = stored["images"]
     if images.dtype != np.uint8 or images.shape != (images.size // SIDE**2, SIDE, SIDE):
         raise DataFileError(
@@ -308,7 +313,7 @@ def _from_leaf(paths: list[Path]) -> Samples:
     return x, y, groups, list(users)
 
 
-def _leaf_user(folder: Path, user: str, data: User) -> tuple[ByteArray, IntArray]:
+def _leaf_user(folder: Path, user: str, data: User) -> tuple[files.ByteArray, files.IntArray]:
     """Return a user's images [n, 1, 28, 28] and labels [n].
 
     In the file, x are lists of 784 values in [0, 1] and y are integers in 0..61.

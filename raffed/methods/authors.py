@@ -15,8 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from raffed.adopted.checkout import AuthorFlag, Checkout, Source, last_name
-from raffed.adopted.families import FAMILIES, Family
+from raffed.adopted.checkout import FAMILIES, AuthorFlag, Checkout, Family, Source, last_name
 from raffed.adopted.traps import carried, traps_of
 from raffed.config.run import RunConfig
 from raffed.config.sections import SECTIONS, Model

@@ -22,9 +22,9 @@ from raffed import (
     Wire,
 )
 from raffed.config.validation import Doc, Range, Strength, checked
-from raffed.core.addressed import mixture, with_rows
 from raffed.core.context import ServerContext, Spec
 from raffed.core.parts import in_part
+from raffed.core.server import mixture, with_rows
 from raffed.methods.common import Scored
 
 Mixed = Literal["head", "all"]

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from raffed import Mean, Method, Mixtures, Params, ServerRule
 from raffed.config.validation import Doc, Range, Strength, checked
-from raffed.core.addressed import with_rows
 from raffed.core.context import ServerContext, Spec
+from raffed.core.server import with_rows
 from raffed.errors import UsageError
 from raffed.methods.common import Scored
 from raffed.methods.fedprox import Proximal

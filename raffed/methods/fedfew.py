@@ -22,9 +22,9 @@ from raffed import (
     Wire,
 )
 from raffed.config.validation import Doc, Range, checked
-from raffed.core.addressed import mixture
 from raffed.core.ingredients import SGD_SETTINGS, Descent
 from raffed.core.params import Record
+from raffed.core.server import mixture
 from raffed.errors import UsageError
 from raffed.methods.common import Scored
 from raffed.methods.ifca import (

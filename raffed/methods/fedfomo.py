@@ -11,9 +11,9 @@ from torch import Tensor
 from raffed import Context, Mean, Method, Params, Private, ServerContext, ServerRule, Spec, State, Wire
 from raffed.config.validation import Doc, Range, checked
 from raffed.core import seeds
-from raffed.core.addressed import ListedModels, Lists, with_rows
 from raffed.core.ingredients import Opening
 from raffed.core.params import Record
+from raffed.core.server import ListedModels, Lists, with_rows
 from raffed.methods.common import Scored
 from raffed.methods.ifca import loss_over
 from raffed.methods.solo import PRIVATE

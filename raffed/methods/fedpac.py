@@ -9,10 +9,10 @@ from torch import Tensor
 
 from raffed import Context, Ingredient, Method, Mixtures, Params, Pass, ServerRule, Wire
 from raffed.config.validation import Doc, Range, Strength, checked
-from raffed.core.addressed import mixture, with_rows
 from raffed.core.context import ServerContext, Spec
 from raffed.core.losses import one_hot
 from raffed.core.parts import in_part
+from raffed.core.server import mixture, with_rows
 from raffed.methods.common import Scored
 from raffed.methods.fedproto import PrototypePull
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from raffed.config.validation import Doc, checked
-from raffed.models.catalogue import (
+from raffed.models import (
     AnyShape,
     Classes,
     DropoutRate,

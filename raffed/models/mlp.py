@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from raffed.config.validation import Doc, Length, Range, checked
-from raffed.models.catalogue import (
+from raffed.models import (
     AnyShape,
     Classes,
     HeadBias,

@@ -10,7 +10,7 @@ from torchvision.models import efficientnet_b0 as base
 from torchvision.ops import StochasticDepth
 
 from raffed.config.validation import Doc, Range, checked
-from raffed.models.catalogue import (
+from raffed.models import (
     Classes,
     DropoutRate,
     HeadBias,

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from raffed.config.validation import Doc, Range, checked
 from raffed.errors import UsageError
-from raffed.models.catalogue import Classes, DropoutRate, HeadBias, ImageShape, MoonProjection
+from raffed.models import Classes, DropoutRate, HeadBias, ImageShape, MoonProjection
 from raffed.models.net import Dropout, GlobalMean, Net, check_side, init_convs, init_map, with_projection
 
 Shape = tuple[int, int, int]

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from torch import nn
 
 from raffed.config.validation import checked
-from raffed.models.catalogue import Classes, DropoutRate, HeadBias, ImageShape
+from raffed.models import Classes, DropoutRate, HeadBias, ImageShape
 from raffed.models.net import Dropout, Net, check_side, init_convs, init_map
 
 Shape = tuple[int, int, int]

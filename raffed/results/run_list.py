@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from raffed.errors import RaffedError, RunFolderError
-from raffed.results.by_samples import common_values
 from raffed.results.metrics import TEST_ACCURACY
+from raffed.results.rows import common_values
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.writer import read_metrics
 

@@ -30,8 +30,8 @@ from raffed.errors import RunFolderError, UsageError, check_choice, check_permit
 from raffed.results.files import clean, file_sha256, read_regular, replacing, sync_folder
 from raffed.results.metric import MODELS, SPLITS, Row
 from raffed.results.metrics import CLIENT_LOSS, METRICS
+from raffed.results.rows import SCHEMA, SCHEMA_VERSION, WORDS
 from raffed.results.runfile import RUN_FILE, read_run
-from raffed.results.schema import SCHEMA, SCHEMA_VERSION, WORDS
 
 # One order and one hash for metric rows, independent of the files they come from and of their order there.
 

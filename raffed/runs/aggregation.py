@@ -34,7 +34,7 @@ from raffed.results.metrics import CLEAN_ACCURACY
 from raffed.runs.participation import RoundPlan
 from raffed.runtime.api import Backend, ServerWork
 from raffed.runtime.federated_data import FederatedData
-from raffed.runtime.record_codec import Arrays, outline, rebuild
+from raffed.runtime.record_files import Arrays, outline, rebuild
 from raffed.runtime.scoring import ModelScorer
 from raffed.runtime.setup import Setup
 

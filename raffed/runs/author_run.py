@@ -24,7 +24,7 @@ import numpy as np
 
 import raffed.adopted
 from raffed.config.run import RunConfig
-from raffed.data.importers.pfllib import export, plain
+from raffed.data.importers.client_folders import export, plain
 from raffed.data.partition_file import Lists
 from raffed.errors import RaffedError, RunFolderError, UsageError
 from raffed.methods.authors import AuthorsMethod, without_engine

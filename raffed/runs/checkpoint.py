@@ -21,7 +21,6 @@ from raffed.core.messages import Addressed, ServerState
 from raffed.core.params import State
 from raffed.errors import RunFolderError, check_permitted
 from raffed.federation.selection import needs_losses
-from raffed.results.by_samples import common_values
 from raffed.results.files import (
     JsonFileError,
     check_json,
@@ -34,12 +33,21 @@ from raffed.results.files import (
 from raffed.results.metric import Metric, Row
 from raffed.results.metrics import PERSONAL_VALIDATION, VALIDATION_ACCURACY, VALIDATION_LOSS
 from raffed.results.remote import STATE_FILE
+from raffed.results.rows import common_values
 from raffed.results.runfile import Best, write_json
 from raffed.results.writer import MetricsWriter, rows_until
 from raffed.runs.integrity import EarlierRounds, check_file
 from raffed.runs.record import RunRecord
-from raffed.runtime.client_states import UNREADABLE, restore_client_states, save_client_states, saved_hashes
-from raffed.runtime.record_codec import digest, load_server, save_record, saved_digest
+from raffed.runtime.record_files import (
+    UNREADABLE,
+    digest,
+    load_server,
+    restore_client_states,
+    save_client_states,
+    save_record,
+    saved_digest,
+    saved_hashes,
+)
 from raffed.runtime.setup import Setup
 
 # The early end of a run, and its best model. Both are decided on the clients' validation parts alone.

@@ -17,7 +17,7 @@ from raffed.config.sections import Privacy
 from raffed.core.messages import ServerState
 from raffed.core.params import State
 from raffed.core.round import evaluated_broadcast, reported, server_init
-from raffed.core.training.overrides import override_line
+from raffed.core.training.session import override_line
 from raffed.federation.selection import needs_losses
 from raffed.own.user_code import user_errors
 from raffed.results.lock import held, of_folder, written
@@ -34,9 +34,9 @@ from raffed.runs.round_schedule import RoundInScoring, RoundInTraining, RoundSch
 from raffed.runtime.api import Backend, Stopwatch
 from raffed.runtime.federated_data import FederatedData
 from raffed.runtime.machine import bf16_gain, check_unchanged
-from raffed.runtime.network_setup import has_normalisation, make_network, make_spec
 from raffed.runtime.run_method import network_line
 from raffed.runtime.setup import Setup
+from raffed.runtime.setup_model import has_normalisation, make_network, make_spec
 
 # Warnings about settings that are valid but probably unintended.
 

@@ -15,11 +15,10 @@ from torch import Tensor
 
 from raffed.core import seeds
 from raffed.core.context import Spec
-from raffed.core.measures import final
-from raffed.core.measures.final import calibration_error, footprint, spread, worst_decile
-from raffed.core.measures.own_metric import FRACTION as FRACTION_WORD
-from raffed.core.measures.own_metric import OwnMetric
+from raffed.core.measures.scores import by_batch, by_class, calibration_error, footprint, spread, worst_decile
 from raffed.core.messages import Broadcast
+from raffed.core.own_functions import FRACTION as FRACTION_WORD
+from raffed.core.own_functions import OwnMetric
 from raffed.core.params import State
 from raffed.core.parts import ParameterSplit
 from raffed.core.round import EVAL_CHUNK, joined
@@ -32,14 +31,14 @@ from raffed.results.metric import Level, Metric, Row, Unit
 from raffed.results.metrics import CALIBRATION, FRACTION, METRICS, SPREAD, WORST_DECILE
 from raffed.runtime.api import Report
 from raffed.runtime.federated_data import FederatedData
-from raffed.runtime.network_setup import features_of
 from raffed.runtime.setup import Setup
+from raffed.runtime.setup_model import features_of
 
 
 def before_last(setup: Setup, net: Network, spec: Spec, broadcast: Broadcast) -> list[Row]:
     """Measure the last round's broadcast.
 
-    `memory` counts the numbers that a client holds (core/measures/final.py) in a step on two test
+    `memory` counts the numbers that a client holds (core/measures/scores.py) in a step on two test
     images.
     """
     x = prepare_inputs(setup.data.test_set()[0][:2].copy(), setup.data.transform, setup.dataset.max_value)
@@ -99,9 +98,9 @@ def _spectrum(data: FederatedData, net: Network, state: State, done: int) -> lis
     z = torch.cat([features_of(net, state, x, labels) for x, labels in chunks])
     order = torch.from_numpy(seeds.rng(data.seed, "spectrum").permutation(len(z)))
     readings = {
-        metrics.SPECTRUM_BATCHES: final.by_batch(z, order),
-        metrics.SPECTRUM_CLASSES: final.by_class(z, y, order),
-        metrics.SPECTRUM_RAW: final.by_batch(z, order, standardised=False),
+        metrics.SPECTRUM_BATCHES: by_batch(z, order),
+        metrics.SPECTRUM_CLASSES: by_class(z, y, order),
+        metrics.SPECTRUM_RAW: by_batch(z, order, standardised=False),
     }
     return [metric.row(done, value, n=count) for metric, (value, count) in readings.items()]
 

@@ -24,7 +24,7 @@ from raffed.runs.checkpoint import BEST, BestModel, CheckpointStore, RunState, c
 from raffed.runs.code_record import check_revision, code_records, write_notebook
 from raffed.runs.integrity import PARTITION, EarlierRounds, check_drawn, check_partition, check_rows
 from raffed.runs.record import RunRecord, new_run
-from raffed.runtime.record_codec import save_record
+from raffed.runtime.record_files import save_record
 from raffed.runtime.setup import Setup
 
 FINAL = "final.safetensors"

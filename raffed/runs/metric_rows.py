@@ -13,12 +13,12 @@ from dataclasses import replace
 from typing import Final
 
 from raffed.config.sections import Privacy
-from raffed.core.addressed import unaddressed
 from raffed.core.aggregation.exact_sums import PointSum, plain_sum
 from raffed.core.measures.scores import ScoreCounts
 from raffed.core.measures.term_strength import ALL
 from raffed.core.messages import Broadcast, ServerState
 from raffed.core.params import State
+from raffed.core.server import unaddressed
 from raffed.own.user_code import place_of
 from raffed.results import metrics as scores
 from raffed.results.metric import Metric, Row

@@ -18,8 +18,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from raffed.core.measures.own_metric import OwnMetric
-from raffed.core.training.overrides import effective, steps_of
+from raffed.core.own_functions import OwnMetric
+from raffed.core.training.session import effective, steps_of
 from raffed.data.dataset import Dataset
 from raffed.data.importers.images import read_images
 from raffed.data.importers.imported import DataFacts
@@ -28,29 +28,9 @@ from raffed.data.preparation import Transform, transform_from, transform_text
 from raffed.data.transforms import prepare_inputs
 from raffed.errors import DataFileError, RaffedError, RunFolderError, UsageError
 from raffed.methods import OwnMethod, method_info
+from raffed.results import origin, runfile
 from raffed.results.lock import Place, of_folder
-from raffed.results.origin import (
-    all_files,
-    changed_files,
-    code_before,
-    command_line,
-    commit,
-    difference,
-    up_to,
-)
 from raffed.results.remote import STATE_FILE
-from raffed.results.runfile import (
-    RUN_FILE,
-    RUN_SCHEMA,
-    CodeRecord,
-    Noted,
-    RunContents,
-    Segment,
-    folder_name,
-    read_run,
-    versions,
-    write_json,
-)
 from raffed.runs.code_record import code_records, revision_of
 from raffed.runtime.machine import kernels_enabled, linear_library, processor
 from raffed.runtime.setup import Setup, style_of
@@ -98,7 +78,9 @@ class SavedInputs:
         """
         path = Path(place)
         try:
-            about: Any = read_run(path) if path.is_dir() else json.loads(path.read_text(encoding="utf-8"))
+            about: Any = (
+                runfile.read_run(path) if path.is_dir() else json.loads(path.read_text(encoding="utf-8"))
+            )
         except UsageError:
             raise
         except (OSError, ValueError) as error:
@@ -158,11 +140,11 @@ class SavedInputs:
 # resumed.
 
 
-def new_run(setup: Setup) -> RunContents:
+def new_run(setup: Setup) -> runfile.RunContents:
     """Return the first contents of run.json, without its state."""
     now = datetime.datetime.now(datetime.UTC)
     config, data, partition = setup.config, setup.data, setup.partition
-    identity, name = config.identity(), folder_name(config.method)
+    identity, name = config.identity(), runfile.folder_name(config.method)
     segment, counts = new_segment(0), partition.class_counts(data.dataset.y)
     sizes, training = data.sizes_at(0), setup.method.training
     steps = [steps_of(training, config.local, sizes[client]) for client in data.trainable]
@@ -170,14 +152,14 @@ def new_run(setup: Setup) -> RunContents:
     if setup.network.required:
         trained["network"] = dict(setup.network.args)
     return {
-        "schema": RUN_SCHEMA,
+        "schema": runfile.RUN_SCHEMA,
         "run_id": f"{name}-{config.seed}-{identity[:8]}-{now:%Y%m%dT%H%M%S%f}",
         "config": config.as_dict(),
         "identity": identity,
         "method_revision": revision_of(config.method),
         "started": segment["started"],
         "versions": segment["versions"],
-        "commit": commit(),
+        "commit": origin.commit(),
         "hardware": segment["hardware"],
         "clients": partition.num_clients,
         # Head, tail and missing classes are derived from these numbers of training samples and of clients
@@ -197,9 +179,9 @@ def new_run(setup: Setup) -> RunContents:
     }
 
 
-def _own_names(method: str, measured: Sequence[OwnMetric]) -> RunContents:
+def _own_names(method: str, measured: Sequence[OwnMetric]) -> runfile.RunContents:
     """Return what readers without the user's own code need: the method's title, and what metrics mean."""
-    contents: RunContents = {}
+    contents: runfile.RunContents = {}
     info = method_info(method)
     if isinstance(info, OwnMethod):
         contents["title"] = info.title
@@ -208,23 +190,23 @@ def _own_names(method: str, measured: Sequence[OwnMetric]) -> RunContents:
     return contents
 
 
-def new_segment(done: int) -> Segment:
+def new_segment(done: int) -> runfile.Segment:
     """Return the segment of a run that begins here and now, after `done` rounds."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    segment: Segment = {
+    segment: runfile.Segment = {
         "from": done + 1,
         "to": done,
         "started": now,
-        "versions": versions(),
+        "versions": runfile.versions(),
         "hardware": hardware(),
         "said": [],
     }
-    if typed := command_line():
+    if typed := origin.command_line():
         segment["command"] = typed
     return segment
 
 
-def gpus(placement: Noted) -> str:
+def gpus(placement: runfile.Noted) -> str:
     """Return the names of the GPUs that a run uses; empty if it uses none."""
     places = placement.get("places")
     every = [placement, *(places if isinstance(places, list) else [])]
@@ -268,18 +250,18 @@ class RunRecord:
     the folder. With `quiet`, warnings are recorded and not logged.
     """
 
-    def __init__(self, path: Path, contents: RunContents, *, quiet: bool = False) -> None:
+    def __init__(self, path: Path, contents: runfile.RunContents, *, quiet: bool = False) -> None:
         self.path, self.contents, self._quiet = path, contents, quiet
         self.files: dict[str, str] = contents["files"]
         self.place = Place(path)
         self._earlier, self._began = float(contents.get("seconds", 0.0)), time.monotonic()
 
-    def write(self, changes: RunContents) -> None:
+    def write(self, changes: runfile.RunContents) -> None:
         self.place.check()
         self.contents.update(changes)
         self.contents["segments"][-1]["to"] = self.contents["rounds_done"]
         self.contents["seconds"] = self._earlier + time.monotonic() - self._began
-        write_json(self.path / RUN_FILE, self.contents)
+        runfile.write_json(self.path / runfile.RUN_FILE, self.contents)
 
     def add_files(self, hashes: Mapping[str, str]) -> None:
         """Record the hashes of files that are about to get their names.
@@ -313,32 +295,36 @@ class RunRecord:
                 raise RaffedError(str(error)) from error
             raise
 
-    def begin_segment(self, rounds_done: int, records: list[CodeRecord]) -> list[str]:
+    def begin_segment(self, rounds_done: int, records: list[runfile.CodeRecord]) -> list[str]:
         """Add a segment for the rounds after `rounds_done`, and return the warnings about it.
 
         Nothing is written yet. Own code that has changed is recorded with its old and new hashes.
         """
         before = self.contents["segments"]
         self.contents["rounds_done"] = rounds_done
-        kept = up_to(before, rounds_done)
+        kept = origin.up_to(before, rounds_done)
         self.contents["segments"] = [*kept, new_segment(rounds_done)]
-        recorded, now = all_files(self.contents.get("code", [])), all_files(records)
+        recorded, now = origin.all_files(self.contents.get("code", [])), origin.all_files(records)
         old = recorded
         for lost in reversed(before[len(kept) :]):  # whose rounds, and so whose code, are in no result
-            old = code_before(old, lost.get("accepted", {}))
+            old = origin.code_before(old, lost.get("accepted", {}))
         if now != recorded:
             self.contents["code"] = records
-        if other_code := changed_files(old, now):
+        if other_code := origin.changed_files(old, now):
             self.contents["segments"][-1]["accepted"] = other_code
-        other = difference(before[-1], self.contents["segments"][-1])
+        other = origin.difference(before[-1], self.contents["segments"][-1])
         return [CHANGED.format(path=self.path, what=other)] if other else []
 
-    def note_placement(self, placement: Noted) -> None:
+    def note_placement(self, placement: runfile.Noted) -> None:
         """Record where the work is done, and in the present segment the GPUs."""
         if names := gpus(placement):
             *earlier, now = self.contents["segments"]
             now["hardware"]["gpu"] = names
-            if earlier and (other := difference(earlier[-1], now)) and other not in " ".join(now["said"]):
+            if (
+                earlier
+                and (other := origin.difference(earlier[-1], now))
+                and other not in " ".join(now["said"])
+            ):
                 self.warn([CHANGED.format(path=self.path, what=other)])
         self.write({"placement": placement})
 

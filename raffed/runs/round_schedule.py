@@ -24,9 +24,9 @@ from raffed.results.metrics import BROADCAST_ACCURACY, STALENESS, TRAINING_ACCUR
 from raffed.runs.participation import RoundParticipants, RoundPlan, drawn_clients, no_losses
 from raffed.runtime.api import Asked, Report, RoundOrder
 from raffed.runtime.federated_data import FederatedData
-from raffed.runtime.network_setup import make_network
 from raffed.runtime.placement import make_stacks
 from raffed.runtime.setup import Setup
+from raffed.runtime.setup_model import make_network
 
 # Events on the virtual clock of a run (config/sections.py): who is done when, and from which model it began.
 #

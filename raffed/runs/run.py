@@ -1,12 +1,16 @@
-"""Check names, then execute, resume, iterate over and return runs: `raffed.run`, `resume` and `iterate`."""
+"""Check names, then execute, resume, iterate over and return runs: `raffed.run`, `resume` and `iterate`.
+
+A `RunResult` is the outcome of a run, read from its folder.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
-from collections.abc import Callable, Collection, Generator
+import math
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,25 +18,161 @@ from typing import TYPE_CHECKING
 from raffed.config.portable import check_set
 from raffed.config.run import RunConfig
 from raffed.config.sections import Runtime as Placed
-from raffed.core.measures.own_metric import own_metrics
-from raffed.core.training.own_loss import loss_function
+from raffed.core.own_functions import loss_function, own_metrics
 from raffed.core.training.rates import schedule_of
 from raffed.errors import RayLostError, RunFolderError, UsageError, check_choice
 from raffed.methods import method_info
 from raffed.methods.authors import is_authors
-from raffed.models.catalogue import MODELS, model_name
+from raffed.models import MODELS, model_name
 from raffed.results.files import check_tree
-from raffed.results.lock import check_unused, held, this_process
+from raffed.results.lock import check_unused, gone, held, this_process, written
+from raffed.results.metric import Metric
+from raffed.results.metrics import PERSONAL_ACCURACY, TEST_ACCURACY
 from raffed.results.origin import command_line, said_in, warn_anew
 from raffed.results.runfile import RUN_FILE, read_run, write_json
 from raffed.results.storage import is_url, local_folder, mirrored
-from raffed.runs.result import RunResult, result_of, result_there
 from raffed.runtime.machine import check_switches, steps_of_a_run
 from raffed.tune_spaces import has_space, no_space
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
     from raffed.runs.events import RoundEvent
     from raffed.runtime.setup import Setup
+
+
+@dataclass(frozen=True, repr=False)
+class RunResult:
+    """The outcome of a run.
+
+    Attributes:
+        folder: The run's folder. None if the run had no `out`, or if its results are at a URL.
+        state: "finished", "stopped" or "failed", as in run.json.
+        hashes: SHA-256 of the weights, of the client states (`vaults`) and of the metric rows without their
+            seconds. Empty unless `state` is "finished".
+        ended_early: Why `federation.stop_when` ended the run before its last round; empty if it did not.
+        best_round: Number of rounds done at the best model, which is chosen on the clients' validation parts
+            alone; None without one.
+        metrics: All metric rows as a pyarrow table in long form. `raffed metrics`
+            lists them.
+    """
+
+    folder: Path | None
+    state: str
+    hashes: dict[str, str]
+    metrics: pa.Table
+    ended_early: str = ""
+    best_round: int | None = None
+
+    def __repr__(self) -> str:
+        where = "" if self.folder is None else f", {str(self.folder)!r}"
+        accuracies = f"accuracy={self.accuracy:.4g}, personalization={self.personalization:.4g}"
+        return f"RunResult({self.state}, {accuracies}{where})"
+
+    @property
+    def accuracy(self) -> float:
+        """Accuracy of the global model on the global test set after the last evaluated round.
+
+        Returns:
+            A fraction in [0, 1]; NaN if there was no evaluation.
+        """
+        return self._last(TEST_ACCURACY)
+
+    @property
+    def personalization(self) -> float:
+        """Mean accuracy of the personalised models after the last evaluated round.
+
+        Each participant of that round is scored on its own local test part, and the mean is unweighted.
+
+        Returns:
+            A fraction in [0, 1]; NaN if the clients have no local test parts.
+        """
+        return self._last(PERSONAL_ACCURACY)
+
+    @property
+    def accuracy_best(self) -> tuple[float, int]:
+        """Highest accuracy of the global model on the global test set, and the number of rounds done then.
+
+        Many papers print this number. It is chosen on the test set, so it flatters every method a little.
+
+        Returns:
+            A fraction in [0, 1] and the round, the first one if several are equal; (NaN, 0) without an
+            evaluation.
+        """
+        return _best(self._values(TEST_ACCURACY))
+
+    @property
+    def personalization_by_samples(self) -> tuple[float, float, int]:
+        """Accuracy of the personalised models in which every test sample counts once: Σ correct / Σ samples.
+
+        Returns:
+            The fraction after the last evaluated round, the highest one, and the round of that;
+            (NaN, NaN, 0) if the clients have no local test parts.
+        """
+        from raffed.results.rows import by_samples  # imported late because it loads pyarrow
+
+        rows = by_samples(self.metrics)
+        rows = rows[(rows["model"] == "personal") & (rows["metric"] == "accuracy")].sort_values("round")
+        values = list(zip(rows["round"].tolist(), rows["value"].tolist(), strict=True))
+        return (values[-1][1] if values else math.nan), *_best(values)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return all metric rows as a pandas data frame in long form (see `raffed.results.rows`)."""
+        frame: pd.DataFrame = self.metrics.to_pandas()
+        return frame
+
+    def _last(self, metric: Metric) -> float:
+        values = self._values(metric)
+        return values[-1][1] if values else math.nan
+
+    def _values(self, metric: Metric) -> list[tuple[int, float]]:
+        from raffed.results.rows import common_values
+
+        return common_values(self.metrics, metric)
+
+
+def _best(values: Iterable[tuple[int, float]]) -> tuple[float, int]:
+    """Return the highest value and its first round; (NaN, 0) without a number."""
+    known = [(value, -round) for round, value in values if not math.isnan(value)]
+    value, round = max(known, default=(math.nan, 0))
+    return value, -round
+
+
+def result_of(path: Path, told: Path | None) -> RunResult:
+    """Return the result of the run in a folder.
+
+    `told` is the folder as the caller named it, or None if the folder is not kept.
+    """
+    from raffed.results.writer import read_metrics  # imported late because it loads pyarrow
+
+    about = read_run(path)
+    best = about.get("best")
+    return RunResult(
+        told,
+        about["state"],
+        about.get("hashes", {}),
+        read_metrics(path),
+        about.get("ended_early", ""),
+        None if best is None else best["round"],
+    )
+
+
+def result_there(path: Path, told: Path | None) -> RunResult:
+    """Return the result of a run that this process has just executed. `told` is that of `result_of`.
+
+    Raises:
+        FolderLostError: The folder is no longer there. That is not a refused request, because the run was
+            executed.
+    """
+    with written(path):
+        try:
+            return result_of(path, told)
+        except (RunFolderError, OSError) as error:
+            if not (path / RUN_FILE).exists():
+                raise gone(path) from error
+            raise
+
 
 # Write into run.json that a run was ended from outside.
 
@@ -261,8 +401,8 @@ def _ready(config: RunConfig, path: Path, resumed: bool, begun: Begun | None) ->
     """Return the checked setup of a run."""
     from raffed.runs.code_record import trust_own
     from raffed.runs.federation import warn
-    from raffed.runtime.network_setup import check_table
     from raffed.runtime.setup import check_new, prepare_run
+    from raffed.runtime.setup_model import check_table
 
     recorded = read_run(path) if resumed and (path / RUN_FILE).exists() else {}
     setup = prepare_run(config, begun, str(recorded.get("data_sha256", "")))

@@ -32,13 +32,12 @@ from raffed.runs.checkpoint import BEST, CLIENT_STATES, checkpoints
 from raffed.runs.code_record import check_code
 from raffed.runs.folder import FINAL, run_config
 from raffed.runs.integrity import check_file
-from raffed.runtime.client_states import ClientStateStore, restore_client_states, versions_in
 from raffed.runtime.federated_data import FederatedData
 from raffed.runtime.initial_weights import begin_from, plain_module, put_state, read_initial
-from raffed.runtime.network_setup import make_network, make_spec
-from raffed.runtime.record_codec import load_server
+from raffed.runtime.record_files import ClientStateStore, load_server, restore_client_states, versions_in
 from raffed.runtime.run_method import method_of, network_of
 from raffed.runtime.setup import prepare_run
+from raffed.runtime.setup_model import make_network, make_spec
 from raffed.scratch import scratch_folder
 
 

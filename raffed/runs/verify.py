@@ -39,8 +39,7 @@ from raffed.runs.verify_files import (
     round_of,
 )
 from raffed.runtime.api import Backend
-from raffed.runtime.client_states import UNREADABLE, link
-from raffed.runtime.record_codec import digest
+from raffed.runtime.record_files import UNREADABLE, digest, link
 from raffed.runtime.run_method import method_of
 from raffed.runtime.setup import Setup, prepare_run
 from raffed.runtime.worker import SerialBackend

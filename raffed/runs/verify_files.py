@@ -34,8 +34,7 @@ from raffed.runs.checkpoint import (
 )
 from raffed.runs.folder import FINAL
 from raffed.runs.integrity import PARTITION, EarlierRounds
-from raffed.runtime.client_states import UNREADABLE, saved_client_states, saved_hashes
-from raffed.runtime.record_codec import digest, load_server, saved_digest
+from raffed.runtime import record_files
 
 # The outcome of a verification: what was recorded, what was found, and where the two differ.
 
@@ -202,11 +201,11 @@ def _checkpoint(
     checkpoint: Path, recorded: list[str], identity: str, earlier: EarlierRounds, method: Method
 ) -> Iterator[VerificationCheck]:
     try:
-        said, server = checkpoint_state(checkpoint), load_server(checkpoint / SERVER, method)
+        said, server = checkpoint_state(checkpoint), record_files.load_server(checkpoint / SERVER, method)
     except RaffedError:
-        yield VerificationCheck(checkpoint.name, "a checkpoint", UNREADABLE)
+        yield VerificationCheck(checkpoint.name, "a checkpoint", record_files.UNREADABLE)
         return
-    yield VerificationCheck(checkpoint.name, said["server_sha256"], digest(server))
+    yield VerificationCheck(checkpoint.name, said["server_sha256"], record_files.digest(server))
     weights = recorded[server.round - 1] if 0 < server.round <= len(recorded) else "no such round"
     yield VerificationCheck(f"{checkpoint.name}, weights", weights, round_sha256(server))
     ours = said["identity"] == identity or earlier.accepts(said["identity"], round_of(checkpoint))
@@ -214,7 +213,9 @@ def _checkpoint(
         yield VerificationCheck(f"{checkpoint.name}, state.json", "this run's", "another's")
     for name, sha256 in other_states(said).items():
         yield _read(
-            f"{checkpoint.name}, {name}", sha256, partial(saved_digest, checkpoint / name, ServerState)
+            f"{checkpoint.name}, {name}",
+            sha256,
+            partial(record_files.saved_digest, checkpoint / name, ServerState),
         )
     damaged = damaged_client_states(checkpoint, said)
     for name, (hashed, actual) in damaged.items():
@@ -231,19 +232,22 @@ def _store(path: Path) -> Iterator[VerificationCheck]:
         with contextlib.suppress(RaffedError):  # an unreadable checkpoint is reported by its own check
             known |= checkpoint_state(checkpoint)["vaults"]
     for folder in sorted((path / CLIENT_STATES).glob("clients-*")):
-        for name, sha256 in saved_hashes(folder).items():
+        for name, sha256 in record_files.saved_hashes(folder).items():
             if name in known and known[name] != sha256:
                 yield VerificationCheck(f"{CLIENT_STATES}/{name}", known[name], sha256)
 
 
 def client_state_hashes(checkpoint: Path) -> dict[int, str]:
     """Return client → hash of its state in a checkpoint."""
-    files = saved_client_states(checkpoint / CLIENT_STATES)
-    return {int(f.name.split("@")[0].removeprefix("client-")): saved_digest(f, ClientState) for f in files}
+    files = record_files.saved_client_states(checkpoint / CLIENT_STATES)
+    return {
+        int(f.name.split("@")[0].removeprefix("client-")): record_files.saved_digest(f, ClientState)
+        for f in files
+    }
 
 
 def _weights(path: Path, method: Method) -> str:
-    return round_sha256(load_server(path, method))
+    return round_sha256(record_files.load_server(path, method))
 
 
 def round_of(checkpoint: Path) -> int:
@@ -261,4 +265,4 @@ def or_unreadable(read: Callable[[], str]) -> str:
     try:
         return read()
     except (RaffedError, OSError):
-        return UNREADABLE
+        return record_files.UNREADABLE

@@ -12,14 +12,14 @@ from raffed.config.federation import SELECTIONS, Federation
 from raffed.config.run import RunConfig
 from raffed.config.sections import Model, Numerics, Privacy
 from raffed.config.validation import Value
-from raffed.core.measures.own_metric import metric_function, names_in
-from raffed.core.training.own_loss import GROUP as LOSS_GROUP
+from raffed.core.own_functions import LOSS_GROUP, metric_function, names_in
 from raffed.errors import UsageError
 from raffed.methods import METHODS, build_method
 from raffed.methods.authors import MODEL as AUTHORS
 from raffed.methods.own import GROUP
-from raffed.models.catalogue import GROUP as MODEL_GROUP
-from raffed.models.catalogue import MODELS, TORCHVISION, is_own
+from raffed.models import MODELS, is_own
+from raffed.models.own import GROUP as MODEL_GROUP
+from raffed.models.own import TORCHVISION
 from raffed.own.carried import RunCode, packed
 from raffed.own.located import is_reference
 from raffed.own.names import reference_of
@@ -72,8 +72,8 @@ def method_of(config: RunConfig) -> Method:
     Raises:
         UsageError: The method does not admit them.
     """
-    from raffed.core.training.overrides import with_optimizer
-    from raffed.core.training.own_loss import criterion_of
+    from raffed.core.own_functions import criterion_of
+    from raffed.core.training.session import with_optimizer
 
     method, federation = build_method(config.method, config.args), config.federation
     if config.loss:

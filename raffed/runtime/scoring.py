@@ -10,16 +10,14 @@ from torch import Tensor
 
 from raffed.core import seeds
 from raffed.core.ingredients import Personal
-from raffed.core.measures import final
-from raffed.core.measures.own_metric import OwnMetric
-from raffed.core.measures.scores import NO_SCORES, ClientScores, ExtraMeasure, ScoreCounts
+from raffed.core.measures.scores import NO_SCORES, ClientScores, ExtraMeasure, ScoreCounts, by_batch
+from raffed.core.own_functions import OwnMetric
 from raffed.core.params import State
 from raffed.core.round import EVAL_CHUNK, ClientModels, ClientRound
 from raffed.core.training.network import Network
 from raffed.core.training.session import Participant
-from raffed.runtime.client_data import ClientDataCache
-from raffed.runtime.federated_data import FederatedData
-from raffed.runtime.network_setup import features_of
+from raffed.runtime.federated_data import ClientDataCache, FederatedData
+from raffed.runtime.setup_model import features_of
 
 # Counting correct answers as integers per class, so that parts of a test set add up exactly.
 
@@ -221,4 +219,4 @@ class RoundScorer:
         data = participant.data
         order = seeds.rng(self._data.seed, "spectrum", client=participant.client).permutation(data.n)
         z = self._scorer.features(done.trained, data.x, data.y)
-        return final.by_batch(z, torch.from_numpy(order))
+        return by_batch(z, torch.from_numpy(order))

@@ -19,19 +19,12 @@ from raffed.data.stages import Stages
 from raffed.errors import UsageError
 from raffed.federation.faults import check_attack
 from raffed.federation.selection import check_clock, check_selection, check_waiting
-from raffed.models.catalogue import is_own
+from raffed.models import is_own
 from raffed.own.carried import RunCode
+from raffed.runtime import setup_model
 from raffed.runtime.federated_data import FederatedData, unseen_count
 from raffed.runtime.machine import begin_bits
 from raffed.runtime.run_method import NetworkRequest, code_of, method_of, network_of
-from raffed.runtime.setup_model import (
-    check_ids,
-    check_network,
-    check_single_samples,
-    draw_partition,
-    load_data,
-    part_of,
-)
 
 if TYPE_CHECKING:
     from raffed.core.method import Method
@@ -109,7 +102,7 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, da
     Raises:
         UsageError: Something in the configuration is invalid.
     """
-    from raffed.core.training.own_loss import check_loss
+    from raffed.core.own_functions import check_loss
     from raffed.data.splits import parse_split
     from raffed.runtime.initial_weights import read_initial
 
@@ -120,14 +113,16 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, da
     _check_before_reading(split, network, config)
     if checked is not None:
         checked()
-    whole, own_sha256 = load_data(data, data_sha256)
+    whole, own_sha256 = setup_model.load_data(data, data_sha256)
     if own_sha256:
         split.check_data(whole.name, whole.num_classes)
     if config.loss:
         check_loss(config.loss, config.loss_args, whole.num_classes, stacked=config.numerics.cohort > 1)
-    dataset = part_of(whole, data, config.seed)
+    dataset = setup_model.part_of(whole, data, config.seed)
     with dataset.naming(data.split):
-        held = draw_partition(data, config.seed, split, dataset, method.server.required_data().labelled)
+        held = setup_model.draw_partition(
+            data, config.seed, split, dataset, method.server.required_data().labelled
+        )
         held = dataclasses.replace(held, recipe={**held.recipe, "transform": style_of(data, held)})
         setup = Setup(config, dataset, held, own_sha256, network.initial, code_of(config))
         clients = setup.data
@@ -149,11 +144,11 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, da
         if own_sha256 or dataset.x.shape[1:] != DATASETS[dataset.name].shape:
             check_model(network, clients)
         if is_own(config.model.name) and clients.input_dtype == "int64":
-            check_ids(network, dataset)
+            setup_model.check_ids(network, dataset)
         # Made now, while the working folder is the one in which they were named
         assert setup.method is not None
         assert clients.own_metrics is not None
-        check_single_samples(network, config.local, clients)
+        setup_model.check_single_samples(network, config.local, clients)
     return setup
 
 
@@ -193,7 +188,7 @@ def check_model(network: NetworkRequest, data: FederatedData) -> None:
     These are an unknown name or argument, and inputs that it cannot take.
     """
     data.transform.check_fits(data.dataset.name, data.dataset.input_shape)
-    check_network(network, data.input_shape, data.dataset.num_classes, data.input_dtype)
+    setup_model.check_network(network, data.input_shape, data.dataset.num_classes, data.input_dtype)
 
 
 def _check_clients(data: FederatedData, method: str, split: str, needs_held_out: bool) -> None:
@@ -317,7 +312,7 @@ def _check_published(data: Data, split: Split, network: NetworkRequest) -> None:
         raise UsageError(
             f"{split.text}: {data.samples or pool} samples cannot give {clients} clients one each"
         )
-    check_network(network, transform.prepared_shape(info.shape), info.num_classes)
+    setup_model.check_network(network, transform.prepared_shape(info.shape), info.num_classes)
 
 
 def _check_epochs(local: Local, method: str, passes: Sequence[Pass]) -> None:

@@ -18,7 +18,6 @@ import torch
 from numpy.typing import NDArray
 
 from raffed.core import seeds
-from raffed.core.addressed import replied
 from raffed.core.aggregation.exact_sums import Mask, PointSum, together
 from raffed.core.aggregation.robust_means import add_noise, clip_update
 from raffed.core.aggregation.uploads import PartialSum, UploadAccumulator
@@ -28,6 +27,7 @@ from raffed.core.messages import Broadcast, Upload, moved
 from raffed.core.method import unmoved
 from raffed.core.params import State
 from raffed.core.round import between_rounds, client_reported, client_rounds, explained, joined
+from raffed.core.server import replied
 from raffed.core.stacked.executor import stacked
 from raffed.core.training.session import Participant, TrainingSession, one_by_one
 from raffed.core.training.task import Augmentation
@@ -45,12 +45,12 @@ from raffed.runtime.api import (
     Stopwatch,
     SurveyedClient,
 )
-from raffed.runtime.client_data import PARTS, ClientDataCache, chunks
-from raffed.runtime.client_states import ClientStateStore
+from raffed.runtime.federated_data import PARTS, ClientDataCache, chunks
 from raffed.runtime.machine import deterministic_kernels, gpu_of, keep_freed_memory, set_threads
-from raffed.runtime.network_setup import make_network, make_spec
+from raffed.runtime.record_files import ClientStateStore
 from raffed.runtime.scoring import ModelScorer, RoundScorer
 from raffed.runtime.setup import Setup
+from raffed.runtime.setup_model import make_network, make_spec
 
 # What happens to uploads between the client that made them and the partial sum to which they are added.
 
@@ -142,7 +142,8 @@ T = TypeVar("T")
 class ClientWorker:
     """Trains and scores clients.
 
-    Their data are kept up to a limit (client_data.py), first those of the clients in `home` (default: all).
+    Their data are kept up to a limit (federated_data.py), first those of the clients in `home` (default:
+    all).
     """
 
     def __init__(

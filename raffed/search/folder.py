@@ -21,21 +21,10 @@ from typing import TYPE_CHECKING, Any, cast
 from raffed.config.validation import Json
 from raffed.errors import RunFolderError, UsageError, writing
 from raffed.own.gate import check_inside
+from raffed.results import sweep_file
 from raffed.results.files import check_tree
 from raffed.results.lock import LOCK_FILE, Place, check_unused, make_folder
 from raffed.results.runfile import RUN_FILE, SWEEP_FILE, folder_name, has_diverged, read_run, write_json
-from raffed.results.sweep_file import (
-    ADVICE,
-    DAMAGED,
-    FINALS,
-    SEED_AXIS,
-    SWEEP_SCHEMA,
-    TRIALS,
-    MethodRecord,
-    SweepRecord,
-    TrialRecord,
-    read_sweep,
-)
 from raffed.search.request import (
     ACCURACY,
     FAILED,
@@ -159,7 +148,7 @@ def put_aside(folder: Path, why: str) -> Path:
     """
     if not (folder / LOCK_FILE).is_symlink():  # a link made by a stranger is moved with the rest
         check_unused(folder)
-    place = folder.parents[1] / DAMAGED
+    place = folder.parents[1] / sweep_file.DAMAGED
     check_inside(folder.parents[1], place)
     place.mkdir(exist_ok=True)
     names = (folder.name if number == 1 else f"{folder.name}-{number}" for number in range(1, 10_000))
@@ -199,16 +188,16 @@ class Trial:
         """Return whether its training diverged, as it would each time."""
         return has_diverged(self.state, self.error)
 
-    def as_dict(self) -> TrialRecord:
+    def as_dict(self) -> sweep_file.TrialRecord:
         """Return plain JSON, with null for a missing score, and reports only if there are any."""
         record: Any = {field.name: getattr(self, field.name) for field in fields(self)}
         del record["warnings"], record["reports"]
         record["score"] = None if math.isnan(self.score) else self.score
         reports = {"reports": [list(pair) for pair in self.reports]} if self.reports else {}
-        return cast("TrialRecord", {**record, **reports})
+        return cast("sweep_file.TrialRecord", {**record, **reports})
 
     @staticmethod
-    def from_dict(values: TrialRecord) -> Trial:
+    def from_dict(values: sweep_file.TrialRecord) -> Trial:
         """Return the trial that `as_dict` described."""
         score = values.get("score")
         reports = tuple((int(number), value) for number, value in values.get("reports", []))
@@ -260,11 +249,11 @@ def over_seeds(trials: Sequence[Trial]) -> list[Trial]:
 
     Without an axis of seeds these are the trials themselves. A setting of which a seed has no score has none.
     """
-    if not any(SEED_AXIS in trial.settings for trial in trials):
+    if not any(sweep_file.SEED_AXIS in trial.settings for trial in trials):
         return list(trials)
     together: dict[str, list[Trial]] = {}
     for trial in trials:
-        settings = {name: value for name, value in trial.settings.items() if name != SEED_AXIS}
+        settings = {name: value for name, value in trial.settings.items() if name != sweep_file.SEED_AXIS}
         together.setdefault(trial_name(settings), []).append(replace(trial, settings=settings))
     return [
         replace(
@@ -298,11 +287,11 @@ def stored_request(path: Path) -> Request:
         RunFolderError: The folder does not say so.
     """
     try:
-        return Request.from_dict(read_sweep(path)["request"])
+        return Request.from_dict(sweep_file.read_sweep(path)["request"])
     except RunFolderError:
         raise
     except UsageError as error:
-        raise RunFolderError(f"{path / SWEEP_FILE}: {error}; {ADVICE}") from error
+        raise RunFolderError(f"{path / SWEEP_FILE}: {error}; {sweep_file.ADVICE}") from error
 
 
 def check_place(path: Path, request: Request, resume: bool) -> None:
@@ -325,7 +314,7 @@ def check_place(path: Path, request: Request, resume: bool) -> None:
 
 def _check_optuna(path: Path) -> None:
     """Refuse to resume a search whose settings were proposed by another major version of Optuna."""
-    begun_with = read_sweep(path).get("optuna")
+    begun_with = sweep_file.read_sweep(path).get("optuna")
     if begun_with is None:
         return
     installed, major = version("optuna"), begun_with.split(".")[0]
@@ -341,7 +330,7 @@ def _check_links(path: Path, methods: Sequence[str]) -> None:
     for method in methods:
         method_folder = path / folder_name(method)
         check_inside(path, method_folder)
-        for name in (TRIALS, FINALS, DAMAGED):
+        for name in (sweep_file.TRIALS, sweep_file.FINALS, sweep_file.DAMAGED):
             folder = method_folder / name
             check_inside(path, folder)
             for run in folder.iterdir() if folder.is_dir() else ():
@@ -357,8 +346,8 @@ class SweepFolder:
     def __init__(self, path: Path, request: Request, resume: bool) -> None:
         check_place(path, request, resume)
         self.path, self.request = path, request
-        self._about: SweepRecord = {
-            "schema": SWEEP_SCHEMA,
+        self._about: sweep_file.SweepRecord = {
+            "schema": sweep_file.SWEEP_SCHEMA,
             "request": request.as_dict(),
             "meaning": PROTOCOLS[request.protocol],
             "methods": {},
@@ -367,7 +356,7 @@ class SweepFolder:
         if request.search == "optuna":
             self._about["optuna"] = version("optuna")
         if resume:
-            self._about = read_sweep(path)
+            self._about = sweep_file.read_sweep(path)
             self._about["state"] = "running"
         make_folder(path)
         self._place = Place(path)
@@ -380,22 +369,22 @@ class SweepFolder:
 
     def trial(self, method: str, settings: Mapping[str, Json]) -> Path:
         """Return the folder of a trial's run."""
-        return self.of(method) / TRIALS / trial_name(settings)
+        return self.of(method) / sweep_file.TRIALS / trial_name(settings)
 
     def final(self, method: str, seed: int) -> Path:
         """Return the folder of a final run."""
-        return self.of(method) / FINALS / f"seed-{seed}"
+        return self.of(method) / sweep_file.FINALS / f"seed-{seed}"
 
     def finished(self, method: str) -> list[int]:
         """Return the seeds whose final runs were finished when the sweep was last written."""
         return [run["seed"] for run in self._method(method).get("final", []) if run["state"] == FINISHED]
 
-    def note(self, method: str, changes: MethodRecord) -> None:
+    def note(self, method: str, changes: sweep_file.MethodRecord) -> None:
         """Record changes about a method. If another setting is chosen, the final runs of the old choice no
         longer count.
         """
         before = self._method(method)
-        after: MethodRecord = {**before, **changes}
+        after: sweep_file.MethodRecord = {**before, **changes}
         if settings_of(after) != settings_of(before) and "final" not in changes:
             after.pop("final", None)
         self._about["methods"][method] = after
@@ -415,7 +404,7 @@ class SweepFolder:
         """Return the setting that was chosen for a method; None if there is none."""
         return settings_of(self._method(method))
 
-    def end(self, state: str) -> SweepRecord:
+    def end(self, state: str) -> sweep_file.SweepRecord:
         """Mark the sweep as finished or stopped, and return the contents of sweep.json."""
         self._about["state"] = state
         self.write()
@@ -430,10 +419,10 @@ class SweepFolder:
         self._place.check()
         write_json(self.path / SWEEP_FILE, self._about)
 
-    def _method(self, method: str) -> MethodRecord:
+    def _method(self, method: str) -> sweep_file.MethodRecord:
         return self._about["methods"].get(method, {})
 
 
-def settings_of(about: MethodRecord) -> MethodSettings | None:
+def settings_of(about: sweep_file.MethodRecord) -> MethodSettings | None:
     chosen = about.get("chosen")
     return dict(chosen["settings"]) if chosen else None

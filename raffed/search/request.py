@@ -25,7 +25,7 @@ from raffed.config.run import RunConfig
 from raffed.config.search_axis import number_range
 from raffed.config.sections import SECTIONS, Runtime
 from raffed.config.validation import Doc, Json, Range, Value, check_fields, table_of
-from raffed.core.measures.own_metric import FRACTION, OwnMetric, own_metrics
+from raffed.core.own_functions import FRACTION, OwnMetric, own_metrics
 from raffed.errors import UsageError, check_choice
 from raffed.methods import known_method, method_info
 from raffed.methods.authors import is_authors, with_own_network

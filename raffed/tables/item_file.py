@@ -1,27 +1,279 @@
-"""item.json: the cells of a reproduction and the runs behind them. `raffed.analysis` makes tables and figures
-of it.
+"""item.json: the cells of a reproduction, the runs behind them, and the trials of a table that is tuned.
+
+`raffed.analysis` makes tables and figures of it. A row that is tuned first has its trials. Once those of a
+rung have ended, the best of them go on, and at the end the chosen setting runs with fresh seeds. So such a
+table is planned again after its trials. What is finished is known from the folders alone.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from raffed.config.run import RunConfig
+from raffed.config.sections import Runtime
 from raffed.config.validation import Json
-from raffed.errors import RunFolderError
+from raffed.errors import RunFolderError, UsageError
 from raffed.methods.authors import is_authors
 from raffed.own.located import Sources
 from raffed.results.lock import make_folder
 from raffed.results.runfile import Noted, read_object, read_run, write_json
 from raffed.runs.code_record import check_code
 from raffed.runtime.run_method import references_in
+from raffed.tables.catalogue import chosen
 from raffed.tables.items import MEASURES, Cell, Item
-from raffed.tables.planner import DIVERGED, ITEM_FILE, Planned, PlannedRun, PlannedStudy
-from raffed.tables.searched import search_record
+from raffed.tables.planner import DIVERGED, ITEM_FILE, Planned, PlannedRun, PlannedStudy, run_name
+from raffed.tables.search import (
+    ENDED,
+    LAST,
+    Outcome,
+    RowSearch,
+    Setting,
+    Tried,
+    promoted,
+    read_outcome,
+    read_score,
+    setting_name,
+)
+
+
+def searched_runs(
+    item: Item,
+    scale: str,
+    out: Path,
+    only: Sequence[str],
+    seeds: int,
+    runtime: Runtime | None = None,
+    root: str | None = None,
+) -> list[PlannedRun]:
+    """Return the trials of an item's rows, and before them the runs of the settings that were chosen.
+
+    Args:
+        item: An item with a search.
+        scale: smoke, proxy or full.
+        out: The folder of all reproductions.
+        only: Rows and columns that are asked for.
+        seeds: Runs of each chosen setting.
+        runtime: Where runs are executed.
+        root: Folder of the data sets; without it the one in RAFFED_DATA.
+
+    Raises:
+        UsageError: None of the rows that are asked for belongs to this table.
+    """
+    trials: dict[Path, PlannedRun] = {}
+    finals: dict[Path, PlannedRun] = {}
+    assert item.search is not None
+    search, below, known = item.search, out / "runs" / scale, recorded_trials(item, scale, out)
+    cells, why = included(item, scale, only, root)
+    for cell, config in cells:
+        config = config if runtime is None else replace(config, runtime=runtime)
+        climb = _climbed(cell, config, below, search, scale, known)
+        _add(trials, climb.jobs)
+        if climb.winner is not None:
+            runs = [search.final(config, climb.winner, number) for number in range(seeds)]
+            _add(finals, [_planned(cell, run, below)[0] for run in runs])
+    if not cells and why:
+        raise UsageError(f"{item.key}: {'; '.join(dict.fromkeys(why.values()))}")
+    return [*finals.values(), *trials.values()]
+
+
+def included(
+    item: Item, scale: str, only: Sequence[str], root: str | None = None
+) -> tuple[list[tuple[Cell, RunConfig]], dict[str, str]]:
+    """Return the cells that are rows of a table with a search, and row → why others are not.
+
+    Args:
+        item: An item with a search.
+        scale: smoke, proxy or full.
+        only: Rows and columns that are asked for.
+        root: Folder of the data sets; without it the one in RAFFED_DATA.
+    """
+    from raffed.runtime.setup_model import read_once
+
+    assert item.search is not None
+    search = item.search
+    cells: list[tuple[Cell, RunConfig]] = []
+    why: dict[str, str] = {}
+    with read_once():
+        for cell in chosen(item, only):
+            config = item.at(cell, scale)
+            if config is None:
+                continue
+            if cell.row not in why:
+                here = config if root is None else replace(config, data=replace(config.data, root=root))
+                why[cell.row] = search.excluded(here)
+            if not why[cell.row]:
+                cells.append((replace(cell, measure=search.measure(config)), config))
+    return cells, {row: reason for row, reason in why.items() if reason}
+
+
+Known: TypeAlias = dict[str, tuple[str, float]]  # name of a run's folder → state and score of the trial
+
+
+def recorded_trials(item: Item, scale: str, out: Path) -> Known:
+    """Return the trials that item.json records as ended. Their runs need not be there any more.
+
+    The name of a folder has the run's identity, so that a trial of another protocol is not taken for it.
+    """
+    recorded: Known = {}
+    for row in _recorded_rows(item.folder(scale, out)):
+        trials = row.get("trials")
+        for trial in trials if isinstance(trials, list) else []:
+            if trial.get("state") in ENDED:
+                score = trial.get("score")
+                name = Path(str(trial.get("run"))).name
+                recorded[name] = str(trial["state"]), math.nan if score is None else float(score)
+    return recorded
+
+
+def _recorded_rows(folder: Path) -> list[Noted]:
+    if not (folder / ITEM_FILE).exists():
+        return []
+    about = read_object(folder, ITEM_FILE).get("search")
+    rows = about.get("rows") if isinstance(about, dict) else None
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+class Climb(NamedTuple):
+    """The trials of a cell, rung by rung as far as they are decided.
+
+    Attributes:
+        tried: All trials, also those that are known from item.json alone.
+        jobs: The runs of the others.
+        winner: The setting that is chosen; None as long as it is not.
+    """
+
+    tried: list[Tried]
+    jobs: list[PlannedRun]
+    winner: Setting | None
+
+
+def _climbed(
+    cell: Cell, config: RunConfig, below: Path, search: RowSearch, scale: str, known: Known
+) -> Climb:
+    rungs = search.rungs(config.federation.rounds, scale)
+    settings = list(search.settings(config))[: rungs[0][0]]
+    climb, before = Climb([], [], None), dict[tuple[str, int], Path]()
+    for (_, rounds), count in zip(rungs, [*(number for number, _ in rungs[1:]), 1], strict=True):
+        trials = [
+            [
+                _trial(cell, config, below, setting, rounds, seed, search, known)
+                for seed in range(1 if scale == "smoke" else search.tuning_seeds)
+            ]
+            for setting in settings
+        ]
+        settings = promoted([[tried for _, tried in seeds] for seeds in trials], count)
+        for job, tried in (pair for seeds in trials for pair in seeds):
+            climb.tried.append(tried)
+            if not tried.recorded:
+                shorter = before.get((setting_name(tried.setting), tried.seed))
+                climb.jobs.append(replace(job, shorter=shorter, decided=bool(settings)))
+        if not settings:
+            return climb
+        before = {(setting_name(trial.setting), trial.seed): trial.folder for trial in climb.tried}
+    return climb._replace(winner=settings[0])
+
+
+def _trial(
+    cell: Cell,
+    config: RunConfig,
+    below: Path,
+    setting: Setting,
+    rounds: int,
+    seed: int,
+    search: RowSearch,
+    known: Known,
+) -> tuple[PlannedRun, Tried]:
+    """Return a trial, and what is known of it from its run, or from item.json if the run is not there."""
+    job, outcome = _planned(cell, search.trial(config, setting, rounds, seed), below, setting)
+    state, score, recorded = outcome.state, math.nan, False
+    if outcome.diverged:
+        state = "diverged"
+    elif state == "finished":
+        score = read_score(job.folder, search.select, search.counted(config))
+    elif not state and job.folder.name in known:
+        (state, score), recorded = known[job.folder.name], True
+    return job, Tried(setting, job.folder, state, score, recorded, seed, rounds)
+
+
+def _planned(
+    cell: Cell, run: RunConfig, below: Path, trial: Setting | None = None
+) -> tuple[PlannedRun, Outcome]:
+    """Return a run that is planned, and how it ended before. Its run.json is read once."""
+    folder = below / run_name(run)
+    outcome = read_outcome(folder)
+    reason = f"{DIVERGED}: {outcome.error}" if outcome.diverged else ""
+    job = PlannedRun(cells=(cell,), seed=run.seed, config=run, folder=folder, left_out=reason, trial=trial)
+    return job, outcome
+
+
+def _add(planned: dict[Path, PlannedRun], jobs: Iterable[PlannedRun]) -> None:
+    """Add jobs. Cells that need the same run share it."""
+    for job in jobs:
+        before = planned.get(job.folder)
+        planned[job.folder] = job if before is None else replace(before, cells=(*before.cells, *job.cells))
+
+
+def search_record(item: Item, scale: str, out: Path, planned: Iterable[PlannedRun]) -> Noted:
+    """Return what item.json says about the trials: each row's settings with their scores, and the choice.
+
+    Rows that an earlier command recorded, and that this one was not asked for, are kept.
+
+    Args:
+        item: The item.
+        scale: smoke, proxy or full.
+        out: The folder of all reproductions.
+        planned: The planned runs.
+    """
+    if item.search is None:
+        return {}
+    search, jobs, folder = item.search, list(planned), item.folder(scale, out)
+    root = next((job.config.data.root for job in jobs if job.config is not None), None)
+    places = {(cell.row, cell.column): cell for job in jobs for cell in job.cells}
+    known = recorded_trials(item, scale, out)
+    rows: dict[tuple[str, str], Noted] = {
+        (str(row.get("row")), str(row.get("column"))): row for row in _recorded_rows(folder)
+    }
+    for place, cell in places.items():
+        config = item.at(cell, scale) or cell.config
+        climb = _climbed(cell, config, out / "runs" / scale, search, scale, known)
+        rows[place] = _row_record(*place, climb, folder)
+    remarks = {cell.row: search.remark(cell.config) for cell in places.values()}
+    about: Noted = {
+        "select": search.select,
+        "validation": search.validation,
+        "last": LAST,
+        "seeds": search.seeds,
+        "rows": [*rows.values()],
+        "remarks": [{"row": row, "what": what} for row, what in remarks.items() if what],
+        "excluded": [{"row": row, "why": why} for row, why in included(item, scale, (), root)[1].items()],
+    }
+    return {"search": about}
+
+
+def _row_record(row: str, column: str, climb: Climb, folder: Path) -> Noted:
+    return {
+        "row": row,
+        "column": column,
+        "chosen": None if climb.winner is None else setting_name(climb.winner),
+        "trials": [
+            {
+                "setting": setting_name(trial.setting),
+                "seed": trial.seed,
+                "rounds": trial.rounds,
+                "state": trial.state or "never run",
+                "score": None if math.isnan(trial.score) else trial.score,
+                "run": os.path.relpath(trial.folder, folder),
+            }
+            for trial in climb.tried
+        ],
+    }
+
 
 # The files that describe a table of one's own, in item.json, and whether they have changed.
 

@@ -23,9 +23,8 @@ from raffed.errors import FolderInUseError, NumericsError, RunFolderError, Usage
 from raffed.methods.authors import is_authors
 from raffed.results.runfile import RUN_FILE, folder_name, read_object, read_run
 from raffed.tables.catalogue import chosen
-from raffed.tables.items import Cell, Claim, Item
+from raffed.tables.items import STUDY_FILE, Cell, Claim, Item, studies
 from raffed.tables.search import Setting, read_outcome
-from raffed.tables.studies import STUDY_FILE, studies
 
 # Tables whose runs compute in another way: in stacks, with other bits, or with other convolutions.
 

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from raffed.testing.contract import CheckFinding as CheckFinding
     from raffed.testing.contract import ContractError as ContractError
     from raffed.testing.contract import Findings as Findings
-    from raffed.testing.datasets import check_dataset as check_dataset
-    from raffed.testing.datasets import check_split as check_split
     from raffed.testing.federation import TinyFederation as TinyFederation
     from raffed.testing.federation import tiny_federation as tiny_federation
     from raffed.testing.functions import check_loss as check_loss
     from raffed.testing.functions import check_metric as check_metric
     from raffed.testing.functions import check_schedule as check_schedule
     from raffed.testing.functions import check_selection as check_selection
+    from raffed.testing.inputs import check_dataset as check_dataset
+    from raffed.testing.inputs import check_model as check_model
+    from raffed.testing.inputs import check_split as check_split
     from raffed.testing.methods import check_method as check_method
-    from raffed.testing.models import check_model as check_model
     from raffed.testing.recognise import check as check
     from raffed.testing.recognise import check_table as check_table
 

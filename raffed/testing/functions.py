@@ -18,8 +18,7 @@ from raffed.config.federation import FIXED, Federation
 from raffed.config.training import Local, Schedule
 from raffed.config.validation import Value
 from raffed.core.losses import Criterion
-from raffed.core.measures.own_metric import OwnMetric, own_metric
-from raffed.core.training.own_loss import criterion_of
+from raffed.core.own_functions import OwnMetric, criterion_of, own_metric
 from raffed.core.training.rates import schedule_of
 from raffed.errors import UsageError
 from raffed.federation.selection import (

@@ -19,15 +19,15 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from raffed.config.validation import Value, check_arguments
-from raffed.core.addressed import replied
 from raffed.core.aggregation.uploads import UploadAccumulator
 from raffed.core.messages import ClientState, Summable, Wire
 from raffed.core.method import Factory, Method
 from raffed.core.params import Params, fields_of
+from raffed.core.server import replied
 from raffed.core.training.network import Network
 from raffed.methods import method_info, method_name
 from raffed.own.user_code import is_user_code, place_of
-from raffed.runtime.record_codec import load_record, load_server, save_record
+from raffed.runtime.record_files import load_record, load_server, save_record
 from raffed.testing.contract import (
     Contract,
     Findings,

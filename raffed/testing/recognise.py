@@ -28,8 +28,7 @@ from raffed.data.splits import parse_split
 from raffed.errors import UsageError, check_choice
 from raffed.federation.selection import GIVEN
 from raffed.methods import METHODS
-from raffed.models import MODELS
-from raffed.models.catalogue import model_name
+from raffed.models import MODELS, model_name
 from raffed.models.net import Net
 from raffed.own.gate import entry_points
 from raffed.own.names import mark_of
@@ -39,10 +38,9 @@ from raffed.runtime.run_method import method_of
 from raffed.tables.catalogue import own_items
 from raffed.tables.items import MEASURES, SCALES, Cell, Claim, Item
 from raffed.testing.contract import Findings, FunctionContract, Kind, NotApplicableError, is_code
-from raffed.testing.datasets import check_dataset, check_split
 from raffed.testing.functions import check_loss, check_metric, check_schedule, check_selection
+from raffed.testing.inputs import check_dataset, check_model, check_split
 from raffed.testing.methods import check_method
-from raffed.testing.models import check_model
 
 T = TypeVar("T")
 

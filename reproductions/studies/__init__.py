@@ -7,7 +7,7 @@ and a painter in `figures`, which makes figures and tables of what was written.
 
 from __future__ import annotations
 
-from raffed.tables.studies import StudyInfo
+from raffed.tables.items import StudyInfo
 
 STUDIES: dict[str, StudyInfo] = {
     "averaged_classifiers": StudyInfo(

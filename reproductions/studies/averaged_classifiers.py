@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from raffed.tables.studies import Work
+from raffed.tables.items import Work
 
 from .record import Recorder
 

@@ -24,7 +24,7 @@ from raffed.data.preparation import Transform
 from raffed.data.transforms import augment_by, augment_draws, prepare_images, transform_for
 from raffed.models import build
 from raffed.runtime.scoring import evaluate
-from raffed.tables.studies import Work
+from raffed.tables.items import Work
 
 CHUNK = 500  # images in one forward pass without gradient
 Watch = Callable[[int, Tensor, Tensor], None]

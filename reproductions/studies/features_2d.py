@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from raffed import Local
-from raffed.tables.studies import Work
+from raffed.tables.items import Work
 
 from .central import Pool, accuracy, features, load_pool, network, train
 from .metrics import mean_cosine, proxy_norm, spreads

@@ -25,7 +25,7 @@ from raffed import Federation, Local, State
 from raffed.core import seeds
 from raffed.core.training.network import Network
 from raffed.methods import build_method
-from raffed.tables.studies import Work
+from raffed.tables.items import Work
 
 from .central import Pool, features, load_pool, network, train
 from .metrics import spreads

@@ -35,7 +35,7 @@ from raffed.data.transforms import prepare_images, transform_for
 from raffed.methods import build_method
 from raffed.models import build
 from raffed.runtime.machine import usable_cores
-from raffed.tables.studies import Work
+from raffed.tables.items import Work
 
 from .record import Recorder
 

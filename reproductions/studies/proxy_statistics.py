@@ -15,7 +15,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from raffed import Local
-from raffed.tables.studies import Work
+from raffed.tables.items import Work
 
 from .central import accuracy, load_pool, network, train
 from .metrics import mean_distance, mean_log_angle, proxy_norm

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from raffed import Local
 from raffed.results.files import replacing
 from raffed.results.runfile import Noted, versions, write_json
-from raffed.tables.studies import STUDY_FILE, Work
+from raffed.tables.items import STUDY_FILE, Work
 
 Reals: TypeAlias = NDArray[np.float32] | NDArray[np.float64]
 Values: TypeAlias = tuple[str | float | list[float], ...]

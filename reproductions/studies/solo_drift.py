@@ -21,7 +21,7 @@ from raffed import Federation, Local, State
 from raffed.data.partition import make_partition
 from raffed.data.splits import parse_split
 from raffed.methods import build_method
-from raffed.tables.studies import Work
+from raffed.tables.items import Work
 
 from .central import Pool, accuracy, load_pool, network
 from .metrics import mean, mean_square

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from raffed import Local
-from raffed.tables.studies import Work
+from raffed.tables.items import Work
 
 from .central import Pool, features, load_pool, network, train
 from .record import Recorder

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from raffed import Federation, Local, Method, State
 from raffed.methods import build_method
-from raffed.tables.studies import Work
+from raffed.tables.items import Work
 
 from .central import Pool, accuracy, features, load_pool, network
 from .metrics import proxy_norm

@@ -48,8 +48,8 @@ def keeps_norms_alone(method: Method) -> bool:
 
 
 def _has_norms(run: RunConfig) -> bool:
-    from raffed.runtime.network_setup import make_network
     from raffed.runtime.setup import prepare_run
+    from raffed.runtime.setup_model import make_network
 
     setup = prepare_run(run)
     return bool(list(make_network(setup.network, setup.data).initial.b.names))

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from raffed.data.importers.pfllib import DividedData, write_pfllib
+from raffed.data.importers.client_folders import DividedData, write_pfllib
 from raffed.methods.authors import AuthorsMethod
 from tests.warm import begin, python, reap
 

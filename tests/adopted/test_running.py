@@ -25,11 +25,10 @@ from raffed.data.partition_file import Partition
 from raffed.errors import RaffedError, UsageError
 from raffed.methods.authors import AuthorsMethod
 from raffed.own import gate
-from raffed.results.by_samples import by_samples
+from raffed.results.rows import by_samples
 from raffed.results.runfile import read_run, write_json
 from raffed.runs.folder import run_config
-from raffed.runs.result import RunResult
-from raffed.runs.run import resume, run
+from raffed.runs.run import RunResult, resume, run
 from tests.adopted import engine
 from tests.adopted.proof import DRIVER, Proof
 

@@ -28,8 +28,8 @@ from raffed.analysis.runs.load import Runs
 
 import raffed
 from raffed import Federation, Local
-from raffed.results.by_samples import by_samples
 from raffed.results.metric import Row
+from raffed.results.rows import by_samples
 from raffed.results.writer import MetricsWriter, read_metrics
 from tests.analysis.conftest import WriteRun, change, write_rows
 from tests.tiny import digits

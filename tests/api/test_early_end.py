@@ -20,7 +20,7 @@ from raffed.data.dataset import Dataset
 from raffed.errors import UsageError
 from raffed.results.runfile import read_run
 from raffed.runs.checkpoint import values_in
-from raffed.runtime import setup as setups
+from raffed.runtime import setup_model
 from tests.api.test_branching import verified
 from tests.forging import edited
 
@@ -97,7 +97,7 @@ def test_permuted_test_labels_change_neither_the_end_nor_the_best_model(
     ended: Ended, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result, out = ended
-    load = setups.load_data
+    load = setup_model.load_data
 
     def permuted(asked: RunConfig, data_sha256: str = "") -> tuple[Dataset, str]:
         data, found = load(asked, data_sha256)
@@ -106,7 +106,7 @@ def test_permuted_test_labels_change_neither_the_end_nor_the_best_model(
         object.__setattr__(again, "y_test", labels)
         return again, found
 
-    monkeypatch.setattr(setups, "load_data", permuted)
+    monkeypatch.setattr(setup_model, "load_data", permuted)
     other = raffed.run(BASE, tmp_path / "run")
     assert other.accuracy != result.accuracy
     assert (other.ended_early, other.best_round) == (result.ended_early, result.best_round)

@@ -22,8 +22,7 @@ from raffed.api.many_runs import (
     places,
     seed_runs,
 )
-from raffed.api.progress import Event, Shown
-from raffed.api.running import Run
+from raffed.api.running import Event, Run, Shown
 from raffed.errors import RunFolderError, UsageError
 from tests.api.test_functions import BASE as SMALL
 

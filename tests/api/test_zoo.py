@@ -23,7 +23,7 @@ from raffed.config.sections import Numerics, Runtime
 from raffed.errors import UsageError
 from raffed.methods import build_method
 from raffed.tables.catalogue import find_item
-from raffed.tables.item_file import write_item
+from raffed.tables.item_file import searched_runs, write_item
 from raffed.tables.items import Item, smoke
 from raffed.tables.planner import Planned, PlannedRun, computed
 from raffed.tables.search import (
@@ -34,7 +34,6 @@ from raffed.tables.search import (
     setting_name,
     with_setting,
 )
-from raffed.tables.searched import searched_runs
 from tests.params import one_in
 from tests.tiny import over_methods
 

@@ -18,7 +18,7 @@ from raffed.methods import build_method
 from raffed.results import lock
 from raffed.results.files import replacing
 from raffed.results.runfile import write_json
-from raffed.runtime.record_codec import save_record
+from raffed.runtime.record_files import save_record
 from tests.cli.conftest import Cli
 from tests.forging import edited
 from tests.runtime.conftest import small
@@ -116,7 +116,7 @@ def test_what_writes_files_makes_them_anew_and_follows_no_link(outside: Path, tm
     from raffed.data.partition import make_partition
     from raffed.data.partition_file import Partition
     from raffed.data.splits import parse_split
-    from raffed.runtime.record_codec import load_record
+    from raffed.runtime.record_files import load_record
 
     made: Partition = make_partition(parse_split("iid:2"), datasets.load_dataset("digits").y, 10, None, 0)
     writers = {

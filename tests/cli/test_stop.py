@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import raffed
-from raffed.api.progress import Event
+from raffed.api.running import Event
 from raffed.cli.screen import LineScreen
 from raffed.results import lock
 from raffed.results.runfile import read_run, write_json

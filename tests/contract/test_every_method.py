@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from raffed.core.addressed import replied
 from raffed.core.messages import Private, Wire
 from raffed.core.params import Params, fields_of
 from raffed.core.round import ClientRound
+from raffed.core.server import replied
 from raffed.methods import METHODS, build_method
 from tests.tiny import Tiny, experienced, leaves, network, over_methods, same_bits, short
 

@@ -29,7 +29,7 @@ RESTRICTED = {
     "raffed/testing/methods.py",
 }
 # Folders of PFLlib, read only if the user has named them; tests/fuzz/test_budget.py sets a trap
-BY_WORD_ONLY = ROOT / "raffed/data/importers/pfllib.py"
+BY_WORD_ONLY = ROOT / "raffed/data/importers/client_folders.py"
 # The state of an author's engine: only its own process reads it, with this account's signature
 SIGNED_ONLY = ROOT / "raffed/adopted/driver.py"
 READERS = {"load", "read_pickle", "fromfile", "restore"}  # of torch, numpy, pandas, Tune

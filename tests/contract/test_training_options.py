@@ -22,11 +22,11 @@ from raffed import Data, Faults, Federation, Model, RunConfig, Runtime
 from raffed.config.aggregation import MEANS
 from raffed.config.training import Local
 from raffed.core.method import Method
-from raffed.core.training.overrides import effective, override_line, overrides, steps_of, with_optimizer
+from raffed.core.training.session import effective, override_line, overrides, steps_of, with_optimizer
 from raffed.errors import UsageError
 from raffed.methods import METHODS, build_method
 from raffed.runs.folder import run_config
-from raffed.runtime.record_codec import load_server
+from raffed.runtime.record_files import load_server
 from raffed.runtime.run_method import method_of, with_mean
 from tests.contract.test_cohort import agree_in_all, pair
 from tests.golden.regenerate import WIRE

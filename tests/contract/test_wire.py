@@ -7,10 +7,10 @@ import difflib
 import pytest
 import torch
 
-from raffed.core.addressed import replied
 from raffed.core.context import Context, Spec
 from raffed.core.messages import Broadcast, Upload
 from raffed.core.round import server_init
+from raffed.core.server import replied
 from raffed.core.training.network import Network
 from raffed.methods import METHODS, build_method
 from raffed.methods.common import HeldSums

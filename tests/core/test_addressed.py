@@ -12,9 +12,9 @@ from torch import Tensor
 
 import raffed
 from raffed import Context, Federation, Forward, Method, Privacy, Runtime, Term
-from raffed.core.addressed import Mixtures, mixture, replied
 from raffed.core.messages import Broadcast, ServerState
 from raffed.core.params import Params, State
+from raffed.core.server import Mixtures, mixture, replied
 from raffed.errors import UsageError
 from raffed.methods.fedavg import fedavg
 from raffed.methods.solo import solo

@@ -28,7 +28,7 @@ from raffed.core.method import Method
 from raffed.core.params import Params, State, arranged_like
 from raffed.core.parts import Budget, Pass
 from raffed.core.server import ServerRule
-from raffed.core.training.overrides import with_optimizer
+from raffed.core.training.session import with_optimizer
 from raffed.errors import UsageError
 from raffed.own.user_code import UserCodeError
 from raffed.testing.federation import PLAIN, TinyFederation, tiny_federation

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from raffed.data import folders
+from raffed.data import files
 from raffed.data.catalogue import DATASETS
 from raffed.data.datasets import load_dataset
 from raffed.errors import DataFileError
@@ -37,8 +37,8 @@ def cinic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Images:
     monkeypatch.setitem(DATASETS, "cinic10", dataclasses.replace(info, num_train=20, num_test=10))
     made = {}
     for c, label in enumerate(info.class_names):
-        for part, files in (("train", ("b.png", "a.png")), ("test", ("t.png",)), ("valid", ("v.png",))):
-            for i, file in enumerate(files):
+        for part, names in (("train", ("b.png", "a.png")), ("test", ("t.png",)), ("valid", ("v.png",))):
+            for i, file in enumerate(names):
                 made[f"CINIC-10/{part}/{label}/{file}"] = picture(32, 32, 10 * c + i + len(part))
     for path, pixels in made.items():
         save(tmp_path / path, pixels)
@@ -136,8 +136,8 @@ def write_table(root: Path, rows: list[tuple[str, object, object, str]]) -> None
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
     """Two centres, three training images and one for testing, preprocessed: 224 x 300 and the like."""
-    monkeypatch.setattr(folders, "TRAIN_COUNTS", ((0,) * 7 + (1,), (1, 1) + (0,) * 6))
-    monkeypatch.setattr(folders, "TEST_SIZES", (1, 0))
+    monkeypatch.setattr(files, "TRAIN_COUNTS", ((0,) * 7 + (1,), (1, 1) + (0,) * 6))
+    monkeypatch.setattr(files, "TEST_SIZES", (1, 0))
     write_table(tmp_path, ROWS)
     folder = tmp_path / "ISIC2019" / "ISIC_2019_Training_Input_preprocessed"
     folder.mkdir()
@@ -175,13 +175,13 @@ def test_published_images_are_prepared_as_in_flamby(small: dict[str, np.ndarray]
 
 def test_colour_constancy_evens_the_channels_sixth_order_norms_and_leaves_grey_alone() -> None:
     tinted = np.clip(picture(40, 50, 3) * np.array([0.9, 0.6, 0.5]), 0, 255).astype(np.uint8)
-    norms = (folders.colour_constancy(tinted).astype(float) ** 6).mean((0, 1)) ** (1 / 6)
+    norms = (files.colour_constancy(tinted).astype(float) ** 6).mean((0, 1)) ** (1 / 6)
     assert np.ptp(norms) / norms.mean() < 0.02
     grey = np.repeat(picture(40, 50, 4)[..., :1], 3, axis=2)
-    assert np.abs(folders.colour_constancy(grey).astype(int) - grey).max() <= 1
-    bright = folders.colour_constancy(np.full((4, 4, 3), (255, 255, 40), dtype=np.uint8))
+    assert np.abs(files.colour_constancy(grey).astype(int) - grey).max() <= 1
+    bright = files.colour_constancy(np.full((4, 4, 3), (255, 255, 40), dtype=np.uint8))
     assert bright.min() > 200, "clipped at 255 and not wrapped round"
-    assert folders.colour_constancy(np.zeros((2, 2, 3), dtype=np.uint8)).max() == 0
+    assert files.colour_constancy(np.zeros((2, 2, 3), dtype=np.uint8)).max() == 0
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from pyarrow import parquet
 from raffed.data import schemes, stages
 from raffed.data.dataset import Dataset
 from raffed.data.files import IntArray
-from raffed.data.importers.pfllib import export, import_pfllib
+from raffed.data.importers.client_folders import export, import_pfllib
 from raffed.data.partition import make_partition
 from raffed.data.partition_file import Partition
 from raffed.data.published_splits import Draws, drawn_classes

@@ -30,7 +30,7 @@ from raffed.runs.folder import RunFolder
 from raffed.runtime.api import ActorShare, ParticipantOrder, RoundOrder
 from raffed.runtime.setup import Setup, prepare_run
 from raffed.runtime.worker import ClientWorker, SerialBackend
-from raffed.tables.studies import Work, execute_study
+from raffed.tables.items import Work, execute_study
 from raffed.testing.federation import with_last_layers
 from tests.devices import elsewhere
 from tests.devices.elsewhere import Elsewhere, MixedError

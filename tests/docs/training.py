@@ -7,7 +7,7 @@ from pathlib import Path
 
 from raffed.config.training import OPTIMIZERS, Local
 from raffed.config.validation import declarations
-from raffed.core.training.overrides import overrides
+from raffed.core.training.session import overrides
 from raffed.methods import METHODS, build_method
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "training.md"

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from raffed.core.addressed import replied
 from raffed.core.messages import Summable
 from raffed.core.params import Params, Record, fields_of
+from raffed.core.server import replied
 from raffed.methods import METHODS
 from tests.tiny import CLASSES, FEATURES, WIDTH, experienced
 

@@ -15,8 +15,8 @@ import typer
 import raffed
 from raffed.cli.app import app
 from raffed.config.toml import schema_text
+from raffed.results.rows import SCHEMA
 from raffed.results.runfile import RUN_SCHEMA
-from raffed.results.schema import SCHEMA
 
 STAYS = Path(__file__).parent / "stays.txt"
 PROGRAMS = Path(__file__).parents[2] / "docs" / "programs.md"

@@ -17,7 +17,7 @@ from raffed.core.params import Params
 from raffed.errors import UsageError
 from raffed.federation.faults import attacked, attackers, damaged, draw_faults, is_refused
 from raffed.methods import build_method
-from raffed.runs.result import RunResult
+from raffed.runs.run import RunResult
 from raffed.runtime.setup import prepare_run
 from tests.params import one_in
 from tests.tiny import PLAIN, Tiny

@@ -22,8 +22,8 @@ from raffed.data import transforms
 from raffed.errors import UsageError
 from raffed.runs.federation import RoundLoop as Rounds
 from raffed.runs.folder import RunFolder
-from raffed.runtime.network_setup import make_network
-from raffed.runtime.record_codec import load_server
+from raffed.runtime.setup_model import make_network
+from raffed.runtime.record_files import load_server
 from raffed.runtime.setup import Setup, prepare_run
 from raffed.runtime.worker import SerialBackend
 from tests.tiny import digits

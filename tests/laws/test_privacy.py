@@ -24,7 +24,7 @@ from raffed.core.params import Params
 from raffed.errors import UsageError
 from raffed.methods import build_method
 from raffed.runs.federation import warn
-from raffed.runtime.record_codec import load_server
+from raffed.runtime.record_files import load_server
 from raffed.runtime.setup import prepare_run
 from tests.laws.test_faults import config
 from tests.params import one_in

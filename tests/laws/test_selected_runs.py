@@ -11,7 +11,7 @@ import raffed
 from raffed import Federation, Model, RunConfig, Runtime
 from raffed.errors import UsageError
 from raffed.runs.participation import RoundPlan
-from raffed.runs.result import RunResult
+from raffed.runs.run import RunResult
 from raffed.runtime.setup import prepare_run
 from tests.laws.test_faults import config as usual
 from tests.params import one_in

@@ -14,7 +14,7 @@ from raffed.core.context import Received
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.round import evaluated_broadcast
-from raffed.core.training.overrides import overrides
+from raffed.core.training.session import overrides
 from raffed.errors import UsageError
 from raffed.methods.fedacg import Base, Lookahead, fedacg
 from raffed.methods.fedcm import MixedGradient, Momentum, fedcm, mean_gradient

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 import raffed
 from raffed.config.training import Local
-from raffed.core.addressed import ListedModels, Lists, Mixtures, replied
+from raffed.core.server import ListedModels, Lists, Mixtures, replied
 from raffed.core.context import ClientData, Received
 from raffed.core.messages import Broadcast, Upload
 from raffed.core.method import Method

@@ -15,7 +15,7 @@ from raffed.core.context import Context
 from raffed.core.ingredients import Descent, Gradient
 from raffed.core.method import Method
 from raffed.core.params import Params, State
-from raffed.core.training.overrides import overrides
+from raffed.core.training.session import overrides
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedgamma import CorrectedSharpnessSteps, fedgamma
 from raffed.methods.fedlesam import EstimatedSharpnessSteps, PreviousDownload, fedlesam

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import raffed
 from raffed.config.training import Local
-from raffed.core.addressed import Mixtures, replied
+from raffed.core.server import Mixtures, replied
 from raffed.core.context import Context, Received, Spec
 from raffed.core.ingredients import Gradient
 from raffed.core.messages import Broadcast, Upload

@@ -20,7 +20,7 @@ from raffed.models.net import Net
 from raffed.models.own.factories import torchvision_names
 from raffed.models.own.laws import Laws
 from raffed.models.own.wrapping import ModelInputs, OwnNet
-from raffed.testing.models import ModelContract
+from raffed.testing.inputs import ModelContract
 
 PAGE = Path(__file__).parents[2] / "docs" / "torchvision-models.md"
 SIDES = (8, 14, 16, 32, 48, 64, 75, 96, 112, 128, 224)  # of images that are tried, in this order

@@ -15,8 +15,7 @@ import torch
 import raffed
 from raffed import Data, Federation, Numerics, RunConfig
 from raffed.core.losses import Criterion
-from raffed.core.measures.own_metric import own_metric, own_metrics
-from raffed.core.training.own_loss import check_loss, criterion_of
+from raffed.core.own_functions import check_loss, criterion_of, own_metric, own_metrics
 from raffed.data.label_splits import Dirichlet
 from raffed.data.partition import make_partition
 from raffed.data.splits import parse_split, split_name
@@ -25,7 +24,7 @@ from raffed.methods import build_method
 from raffed.own.resolve import load
 from raffed.own.user_code import UserCodeError
 from raffed.results.runfile import read_run
-from raffed.runs.result import RunResult
+from raffed.runs.run import RunResult
 from raffed.search.folder import recorded, score
 from raffed.search.request import Request
 from raffed.testing import check_split

@@ -14,8 +14,7 @@ import pytest
 import raffed
 from raffed import Numerics
 from raffed.config.run import RunConfig
-from raffed.core.measures.own_metric import own_metric
-from raffed.core.training.own_loss import criterion_of
+from raffed.core.own_functions import criterion_of, own_metric
 from raffed.data.own_data import checked_name, is_own, load_own
 from raffed.data.splits import parse_split, split_name
 from raffed.errors import UnknownNameError, UsageError
@@ -23,7 +22,7 @@ from raffed.methods import METHODS, build_method, method_info, method_name
 from raffed.own.gate import entry_points
 from raffed.own.resolve import load
 from raffed.results.runfile import read_run
-from raffed.runs.result import RunResult
+from raffed.runs.run import RunResult
 from raffed.runtime.setup import prepare_run
 from tests.cli.conftest import QUICK, Cli
 from tests.laws.test_selected_runs import config, took_part

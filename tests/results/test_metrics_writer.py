@@ -13,7 +13,7 @@ import pytest
 
 from raffed.errors import RunFolderError, UsageError
 from raffed.results.metric import Row
-from raffed.results.schema import SCHEMA, SCHEMA_VERSION
+from raffed.results.rows import SCHEMA, SCHEMA_VERSION
 from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256, rows_until
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from raffed.results.metric import Row
 from raffed.results.metrics import METRICS
-from raffed.results.schema import SCHEMA
+from raffed.results.rows import SCHEMA
 from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256
 
 index = st.none() | st.integers(0, 3)

@@ -30,12 +30,12 @@ from raffed.runs.checkpoint import checkpoints
 from raffed.runs.events import RoundEvent
 from raffed.runs.federation import conduct
 from raffed.runs.participation import draw_participants
-from raffed.runs.result import RunResult
+from raffed.runs.run import RunResult
 from raffed.runtime import worker
 from raffed.runtime.api import RoundOrder, ShareSeconds, Stopwatch
-from raffed.runtime.client_data import ClientDataCache
-from raffed.runtime.client_states import ClientStateStore, save_client_states
-from raffed.runtime.network_setup import make_network, make_spec
+from raffed.runtime.federated_data import ClientDataCache
+from raffed.runtime.record_files import ClientStateStore, save_client_states
+from raffed.runtime.setup_model import make_network, make_spec
 from raffed.runtime.setup import Setup, prepare_run
 from raffed.runtime.worker import SerialBackend
 from tests.params import one_in

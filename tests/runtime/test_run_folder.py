@@ -37,8 +37,8 @@ from raffed.errors import (
 from raffed.methods import METHODS, build_method
 from raffed.results.runfile import read_run
 from raffed.runs.verify import verify
-from raffed.runtime.client_states import ClientStateStore, versions_in
-from raffed.runtime.record_codec import digest, load_record, save_record, saved_digest
+from raffed.runtime.record_files import ClientStateStore, versions_in
+from raffed.runtime.record_files import digest, load_record, save_record, saved_digest
 from raffed.runtime.worker import SerialBackend
 from tests.cli.conftest import contents
 from tests.forging import edited

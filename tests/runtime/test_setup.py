@@ -22,7 +22,7 @@ from raffed.runs.federation import warn
 from raffed.runs.record import hardware
 from raffed.runtime.autosize import Choice, Probe, choose, measure, repeats
 from raffed.runtime.machine import kernels_enabled
-from raffed.runtime.network_setup import make_spec
+from raffed.runtime.setup_model import make_spec
 from raffed.runtime.placement import Resources, make_plan, make_stacks
 from raffed.runtime.ray import nodes
 from raffed.runtime.ray.nodes import check_same, code_versions, hash_of

@@ -22,10 +22,10 @@ from raffed.errors import UsageError
 from raffed.methods import build_method
 from raffed.runs.checkpoint import weights_sha256
 from raffed.runs.run import run
-from raffed.runtime.network_setup import make_network
 from raffed.runtime.setup import prepare_run
+from raffed.runtime.setup_model import make_network
 from raffed.runtime.worker import ClientWorker
-from raffed.tables.studies import Work
+from raffed.tables.items import Work
 from tests.tiny import client_data, module
 
 PLAIN = Local(lr=0.1, momentum=0.0, weight_decay=0.0, batch_size=4, epochs=3)

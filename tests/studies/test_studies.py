@@ -31,7 +31,7 @@ from raffed.reproductions.studies.metrics import (
 from raffed.reproductions.studies.record import Recorder, rows_sha256
 
 from raffed.core.params import Params
-from raffed.tables.studies import Work, execute_study
+from raffed.tables.items import Work, execute_study
 from tests.papers import items
 from tests.params import one_in
 

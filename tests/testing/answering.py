@@ -21,9 +21,9 @@ from raffed import (
     Term,
     Wire,
 )
-from raffed.core.addressed import with_rows
 from raffed.core.context import Context, Forward, ServerContext, Spec
 from raffed.core.messages import Upload
+from raffed.core.server import with_rows
 
 
 class OwnUploads(ServerRule[Mixtures | None]):

@@ -11,32 +11,16 @@ plain `Term` and plain `Context` are checked as well, except for what these attr
 
 from __future__ import annotations
 
-from raffed.core.ingredients.base import Compression, CompressionWithFeedback, Ingredient
-from raffed.core.ingredients.objective import (
-    SGD_SETTINGS,
-    Correction,
-    Descent,
-    Gradient,
-    Head,
-    LocalSolver,
-    Opening,
-    Term,
-    UnchangedLogits,
-)
-from raffed.core.ingredients.personal import Personal
-
-__all__ = [
-    "SGD_SETTINGS",
-    "Compression",
-    "CompressionWithFeedback",
-    "Correction",
-    "Descent",
-    "Gradient",
-    "Head",
-    "Ingredient",
-    "LocalSolver",
-    "Opening",
-    "Personal",
-    "Term",
-    "UnchangedLogits",
-]
+from raffed.core.ingredients.base import Compression as Compression
+from raffed.core.ingredients.base import CompressionWithFeedback as CompressionWithFeedback
+from raffed.core.ingredients.base import Ingredient as Ingredient
+from raffed.core.ingredients.kinds import SGD_SETTINGS as SGD_SETTINGS
+from raffed.core.ingredients.kinds import Correction as Correction
+from raffed.core.ingredients.kinds import Descent as Descent
+from raffed.core.ingredients.kinds import Gradient as Gradient
+from raffed.core.ingredients.kinds import Head as Head
+from raffed.core.ingredients.kinds import LocalSolver as LocalSolver
+from raffed.core.ingredients.kinds import Opening as Opening
+from raffed.core.ingredients.kinds import Personal as Personal
+from raffed.core.ingredients.kinds import Term as Term
+from raffed.core.ingredients.kinds import UnchangedLogits as UnchangedLogits

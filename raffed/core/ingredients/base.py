@@ -13,13 +13,12 @@ import torch
 from torch import Tensor
 
 from raffed.config.aggregation import CompressionRule, Quantize, TopK
-from raffed.config.slots import described, with_article
 from raffed.core import seeds
 from raffed.core.context import Context, Received, Spec
 from raffed.core.messages import Memory, Message, Private, ServerMemory, Upload, Wire
 from raffed.core.params import Params, Record, State, arranged_like
 from raffed.core.parts import Budget
-from raffed.own.user_code import UserCodeError, place_of
+from raffed.own.user_code import UserCodeError, described, place_of, with_article
 
 # What the hooks of a user's own ingredients must return, looked at where they return it.
 #

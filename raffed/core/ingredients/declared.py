@@ -10,14 +10,12 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Final
 
-from raffed.config.slots import check_many, described
 from raffed.core.ingredients.base import is_raffeds
-from raffed.core.ingredients.objective import SGD_SETTINGS, Correction, Head, LocalSolver, Opening, Term
-from raffed.core.ingredients.personal import Personal
+from raffed.core.ingredients.kinds import SGD_SETTINGS, Correction, Head, LocalSolver, Opening, Personal, Term
 from raffed.core.params import Record
 from raffed.core.seeds import PURPOSES
 from raffed.errors import UsageError, check_choice
-from raffed.own.user_code import place_of
+from raffed.own.user_code import check_many, described, place_of
 
 # Kind of ingredient, hooks of which it must have one, and how the first one is written
 Needed = tuple[tuple[type[Record], tuple[str, ...], str], ...]

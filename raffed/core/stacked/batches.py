@@ -15,10 +15,17 @@ from raffed.core.params import Layout, Params, State
 from raffed.core.parts import Part
 from raffed.core.training import seeded_dropout
 from raffed.core.training.network import Network
-from raffed.core.training.optimizer_state import OptimizerState
 from raffed.core.training.optimizers import Moments, Scalar
 from raffed.core.training.sgd import resting_layers, taken
-from raffed.core.training.task import Augmentation, ClientTask, Solver, TrainingPhase, Views, draws_of
+from raffed.core.training.task import (
+    Augmentation,
+    ClientTask,
+    OptimizerState,
+    Solver,
+    TrainingPhase,
+    Views,
+    draws_of,
+)
 from raffed.errors import UsageError
 
 # Stack the records of k clients so that vmap can take them, and unstack them again.

@@ -47,12 +47,12 @@ from raffed.core.stacked.batches import (
 )
 from raffed.core.stacked.solver_executor import RuleStack, StackedForward
 from raffed.core.training.network import Network
-from raffed.core.training.optimizer_state import OptimizerState
 from raffed.core.training.optimizers import Scalar
 from raffed.core.training.recorded_steps import recorded_steps
 from raffed.core.training.task import (
     Augmentation,
     ClientTask,
+    OptimizerState,
     Trained,
     TrainingPhase,
     name_of,

@@ -14,7 +14,7 @@ from raffed.core import seeds
 from raffed.core.context import ClientData, Forward
 from raffed.core.ingredients import Correction, Head, Ingredient, Personal, Term
 from raffed.core.ingredients.base import fault, is_raffeds
-from raffed.core.ingredients.personal import in_words
+from raffed.core.ingredients.kinds import in_words
 from raffed.core.losses import cross_entropy
 from raffed.core.method import Method
 from raffed.core.params import Params, State

@@ -1,10 +1,4 @@
-"""A training phase of one client as data.
-
-A round consists of a few training phases per client: the passes of shared training, then private training.
-`TrainingPhase` holds what differs between clients, and `ClientTask` holds what is minimised, which is the
-same for all of them. Phases are executed one after the other (session.py) or stacked
-(stacked/executor.py).
-"""
+"""A training phase of one client as data, and what a client keeps of its optimiser from round to round."""
 
 from __future__ import annotations
 
@@ -15,11 +9,11 @@ import torch
 from torch import Tensor
 
 from raffed.core.context import NOTHING, ClientData, Context, Forward
-from raffed.core.ingredients import LocalSolver, Term
+from raffed.core.ingredients import Ingredient, LocalSolver, Term
+from raffed.core.messages import Private
 from raffed.core.params import Params, Record, State
 from raffed.core.parts import Part
 from raffed.core.training.network import Network
-from raffed.core.training.optimizer_state import OptimizerState
 from raffed.core.training.optimizers import Optimizer, SgdRule
 
 # Settings of the optimiser in one training phase, and the weights of one client that it steps.
@@ -232,3 +226,57 @@ def name_of(task: ClientTask, phases: Sequence[TrainingPhase], *, stacked: bool 
     if not task.repeats or within:
         return ""
     return f"{task.objective.__qualname__} of {task.part}{' in stacks' if stacked else ''}"
+
+
+class OptimizerState(Private):
+    """The state of an optimiser after a training phase.
+
+    Attributes:
+        count: Number of steps that it has made, [] int64.
+        moments: Its moments, each named `moment.weight`.
+    """
+
+    count: Tensor
+    moments: Params
+
+    @staticmethod
+    def of(count: int, names: Sequence[str], moments: Mapping[str, Sequence[Tensor]]) -> OptimizerState:
+        """Return a state as own copies.
+
+        Args:
+            count: Number of steps that the optimiser has made.
+            names: Names of the weights.
+            moments: Name of a moment → a tensor for each weight.
+        """
+        flat = {
+            f"{moment}.{name}": tensor
+            for moment, tensors in moments.items()
+            for name, tensor in zip(names, tensors, strict=True)
+        }
+        return OptimizerState(torch.tensor(count), Params(flat).clone())
+
+    def loaded(self, moments: Sequence[str], names: Sequence[str]) -> dict[str, list[Tensor]]:
+        """Return copies of the moments, which may be changed, as name of a moment → a tensor for each weight.
+
+        Args:
+            moments: Names of the moments.
+            names: Names of the weights.
+        """
+        return {moment: [self.moments[f"{moment}.{name}"].clone() for name in names] for moment in moments}
+
+
+class OptimizerMemory(Private):
+    """The states of a client's optimiser, by training phase."""
+
+    phases: dict[str, OptimizerState]
+
+
+class KeptOptimizer(Ingredient[OptimizerMemory]):
+    """The optimiser of local training keeps its state from round to round (`Local.keep_optimizer`).
+
+    Each pass of shared training and private training have their own state. The state begins with the
+    client's first participation and never leaves the client.
+    """
+
+    def client_init(self, k: Context) -> OptimizerMemory:
+        return OptimizerMemory({})

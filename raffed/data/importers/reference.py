@@ -12,10 +12,9 @@ from urllib.parse import unquote
 import numpy as np
 
 from raffed.data.importers.arrays import import_arrays, import_npz
+from raffed.data.importers.client_folders import import_leaf, import_pfllib
 from raffed.data.importers.images import ByteArray, import_folder, not_colours, stacked_images
 from raffed.data.importers.imported import TEST_SHARE, DataFacts, Imported
-from raffed.data.importers.leaf import import_leaf
-from raffed.data.importers.pfllib import import_pfllib
 from raffed.data.importers.tables import import_table
 from raffed.data.importers.values import Array, alike, as_lists, chosen_parts, renumbered
 from raffed.errors import DataFileError, UnknownNameError, UsageError

@@ -4,3 +4,6 @@
 - `factories.py`: from a name to the module: the user's own code, or torchvision's
 - `laws.py`: what such a network must keep to, checked before any work
 """
+
+GROUP = "raffed.models"  # of entry points
+TORCHVISION = "torchvision:"  # what the names of torchvision's networks begin with

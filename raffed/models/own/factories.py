@@ -17,8 +17,8 @@ from torchvision.ops import StochasticDepth
 
 from raffed.config.validation import Value
 from raffed.errors import UnknownNameError, UsageError, check_choice
-from raffed.models.catalogue import GROUP, TORCHVISION
 from raffed.models.net import Dropout, Net
+from raffed.models.own import GROUP, TORCHVISION
 from raffed.models.own.wrapping import ModelInputs, own_errors, wrapped
 from raffed.own.names import reference_of
 from raffed.own.resolve import load

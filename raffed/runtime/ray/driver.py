@@ -26,19 +26,10 @@ from raffed.core.measures.scores import ScoreCounts
 from raffed.core.messages import Broadcast
 from raffed.errors import ActorsLostError, ActorStartError
 from raffed.runtime.api import Asked, Report, RoundOrder, ServerWork, SurveyedClient
-from raffed.runtime.client_data import PARTS, chunks
+from raffed.runtime.federated_data import PARTS, chunks
 from raffed.runtime.machine import begin_bits, begin_training
 from raffed.runtime.placement import INLINE_BYTES, PlacementPlan
-from raffed.runtime.ray.client_actor import (
-    MEND,
-    ClientActor,
-    NodeSums,
-    Place,
-    groups_by_node,
-    memory_line,
-    out_of_memory,
-    why_not_started,
-)
+from raffed.runtime.ray import client_actor
 from raffed.runtime.ray.nodes import CodeVersions, check_same
 from raffed.runtime.ray.transport import Call, CallId, Handle, RayCalls, Shared, Transport, opened
 from raffed.runtime.setup import Setup
@@ -87,7 +78,9 @@ class RayPool:
         self._connect(order.broadcast)
         calls = self._spread(Call[Trained]("train", (self._shared(order.broadcast),)), order)
         pending = dict(self._made(actor, actor, call) for actor, call in calls.items())
-        sums = NodeSums(self._through_ray, groups_by_node(pending, self._nodes, self._here))
+        sums = client_actor.NodeSums(
+            self._through_ray, client_actor.groups_by_node(pending, self._nodes, self._here)
+        )
 
         def trained() -> Trained:
             accumulator = UploadAccumulator()
@@ -152,7 +145,7 @@ class RayPool:
     def placement(self) -> dict[str, object]:
         """Return how the work is placed, after every actor has loaded torch and its data."""
         asked = self._left()  # if one of them runs out of memory while it loads, another one answers
-        places = self._ask(dict.fromkeys(asked, Call[Place]("ready")))()
+        places = self._ask(dict.fromkeys(asked, Call[client_actor.Place]("ready")))()
         self._nodes = {actor: str(place["node"]) for actor, place in zip(asked, places, strict=True)}
         about = {
             **self._plan.describe(),
@@ -224,13 +217,15 @@ class RayPool:
     def _instead(self, request: _Pending[T], error: Exception) -> int:
         """Return the actor that answers a call that failed, or raise an error that ends the run."""
         if not isinstance(error, RayActorError):  # raised by the work itself
-            if out_of_memory(error):
+            if client_actor.out_of_memory(error):
                 return self._retire(request.actor, error)
             raise error
-        if request.actor in self._retired or out_of_memory(error):
+        if request.actor in self._retired or client_actor.out_of_memory(error):
             return self._retire(request.actor, error)
-        if (why := why_not_started(error)) is not None:
-            raise ActorStartError(f"client actor {request.actor} could not start: {why}{MEND}") from error
+        if (why := client_actor.why_not_started(error)) is not None:
+            raise ActorStartError(
+                f"client actor {request.actor} could not start: {why}{client_actor.MEND}"
+            ) from error
         if self._actors[request.actor] is request.handle:  # otherwise it was replaced because of another call
             self._replace(request.actor, error)
             if not self._has_room():
@@ -264,7 +259,7 @@ class RayPool:
                 "fewer actors (--actors), a smaller batch, or precision bf16 on a GPU; `raffed resume` "
                 "continues the run"
             )
-            what, why = f"client actor {actor} ran out of memory", memory_line(error)
+            what, why = f"client actor {actor} ran out of memory", client_actor.memory_line(error)
             left = self._hand_over(actor, f"{what}, and %s. {why} Use {advice}", error)
             same = f"its clients move to the other {left}, the result stays the same"
             log.warning("%s; %s. %s Next time: %s", what, same, why, advice)
@@ -350,7 +345,7 @@ def start_actor(
     It returns at once, and the actor loads in the background.
     """
     options = {"num_cpus": plan.num_cpus, "num_gpus": plan.num_gpus}
-    handle: Handle = ClientActor.options(**options).remote(  # type: ignore[attr-defined]
+    handle: Handle = client_actor.ClientActor.options(**options).remote(  # type: ignore[attr-defined]
         [setup_ref], str(states_folder), plan.homes[actor], sent
     )
     return handle

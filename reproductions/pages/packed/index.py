@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from raffed.results.schema import SCHEMA
+from raffed.results.rows import SCHEMA
 
 from .rows import digest, hashes_of_rounds, is_metrics, unpack
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raffed.results.schema import SCHEMA
+from raffed.results.rows import SCHEMA
 from raffed.results.writer import rows_sha256, sorted_rows, without_client_losses
 
 FILE, HITS, WEIGHTS, SECONDS = "file", "hits", "weights", "seconds"

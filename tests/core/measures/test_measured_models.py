@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from raffed.config.training import Local
 from raffed.core.context import Context, Forward, Spec
 from raffed.core.ingredients import Term
-from raffed.core.measures.final import (
+from raffed.core.measures.scores import (
     BATCH,
     TOP,
     Footprint,
