@@ -1,4 +1,6 @@
-"""What a terminal, a log, a program and a page that loads itself show of runs, and the last warnings."""
+"""What a terminal, a log, a program and a page that loads itself show of runs, the last warnings, and what is
+shown of a machine and of data of one's own.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ import shutil
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from rich.console import Console
 
 from raffed.api.running import Run
@@ -19,7 +23,10 @@ from raffed.cli import checking
 from raffed.cli.messages import count_warning, repeated_warnings
 from raffed.cli.screen import BarScreen, LineScreen, Overall, Screen, make_screen
 from raffed.config.run import RunConfig
+from raffed.data.catalogue import DATASETS
+from raffed.data.datasets import load_dataset
 from tests.cli.conftest import Cli
+from tests.docs.code_blocks import ROOT
 
 BEGIN = {"event": "begin", "title": "a run", "rounds": 2000}
 ROUND = {
@@ -130,3 +137,99 @@ def test_a_narrow_terminal_keeps_the_number_of_the_round(
     assert len(line) <= width
     assert " 1234/2000 loss" in line
     assert ("━" in line, "20 clients/s" in line) == (width >= 100, width >= 80)
+
+
+def test_a_machine_that_runs_these_tests_is_healthy(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAFFED_DATA", raising=False)
+    done = cli("doctor")
+    assert done.code == 0
+    assert "raffed can run here" in done.out
+    assert "digits          usable, 1,442 train, 355 test" in done.out
+    assert "set RAFFED_DATA" in done.out
+
+
+def test_json_has_a_finding_a_line_and_one_for_every_data_set(cli: Cli, tmp_path: Path) -> None:
+    events = cli("doctor", "--data-root", tmp_path, "--json").events
+    found = {event["what"]: event["state"] for event in events}
+    assert {name: found[name] for name in DATASETS} == {
+        name: "ok" if name == "digits" else "absent" for name in DATASETS
+    }
+    assert all(event["advice"] for event in events if event["state"] in ("note", "broken"))
+
+
+def test_with_a_run_it_measures_a_client_and_says_how_to_place_it(cli: Cli) -> None:
+    done = cli("doctor", "--split", "iid:20", "--batch-size", "16", "--epochs", "1", "--json")
+    assert done.code == 0
+    found = {event["what"]: event for event in done.events}
+    assert "1.00 of one by one" in found["one by one"]["found"]
+    assert "of one by one" in found["stacks of 8"]["found"]
+    # 1,442 training samples, 72 a client, batches of 16
+    assert found["a client"]["found"].startswith("5 steps")
+    assert found["fastest here"]["advice"].startswith("--execution serial")
+    assert kinds(measured_on_the_page()) == kinds(list(found)[list(found).index("one by one") :])
+
+
+def measured_on_the_page() -> list[str]:
+    """What stands before the findings in the output that docs/running.md shows."""
+    page = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
+    shown = page.partition("$ raffed doctor")[2].partition("```")[0]
+    return re.findall(r"^✓ (\S.*?)\s{2,}", shown, re.MULTILINE)
+
+
+def kinds(names: list[str]) -> list[str]:
+    return list(dict.fromkeys(re.sub(r"\d+", "N", name) for name in names))
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAFFED_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def every(here: None) -> dict[str, str]:
+    """Rows of 2 classes as every kind of data that `--dataset` takes, with clients."""
+    draws = np.random.RandomState(0)
+    for part, label, number in np.ndindex(3, 2, 6):
+        folder = Path("pictures") / ("Training", "val", "Testing")[part] / ("cat", "dog")[label]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(draws.randint(0, 256, (8, 8, 3)).astype(np.uint8)).save(folder / f"{number}.png")
+    rows = [f"{n / 4},{('red', 'blue')[n % 3 > 0]},{'xy'[n % 2]},{'ab'[n % 3 > 1]}" for n in range(12)]
+    Path("t.csv").write_text("size,tint,y,site\n" + "\n".join(rows) + "\n")
+    x, y, site = np.arange(24.0).reshape(12, 2), np.arange(12) % 2, (np.arange(12) % 3 > 1).astype(int)
+    np.savez("a.npz", x=x, y=y, clients=site)
+    for part in ("train", "test"):
+        (Path("pfl") / part).mkdir(parents=True)
+        for client in range(2):
+            np.savez(f"pfl/{part}/{client}.npz", data=np.array({"x": x, "y": y}, dtype=object))
+    Path("mine.py").write_text(
+        "import numpy as np\nimport raffed\n\n\ndef load() -> raffed.Dataset:\n"
+        "    y = np.arange(12) % 2\n"
+        "    return raffed.Dataset.from_arrays(np.arange(24.0).reshape(12, 2), y, clients=y, test=0.25)\n"
+    )
+    return {
+        "csv": "csv:t.csv?label=y&client=site",
+        "npz": "npz:a.npz",
+        "folder": "folder:pictures",
+        "pfllib": "pfllib:pfl",
+        "function": "./mine.py:load",
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    {
+        "csv": ["training part 10 rows", "test part 2 rows", "2, in column site", "red", "numbers (value - "],
+        "npz": ["training part 10 samples", "one input 2 numbers (float32), 0 to 23", "clients 2"],
+        "folder": ["training part 12 images", "one input 3x8x8 pixels", "cat", "not used: val (12)"],
+        "pfllib": ["training part 24 samples", "test part 24 samples", "clients 2"],
+        "function": ["training part 8 samples", "test part 4 samples", "clients 2"],
+    }.items(),
+)
+def test_every_kind_of_own_data_is_shown(cli: Cli, every: dict[str, str], kind: str, said: list[str]) -> None:
+    shown = cli("datasets", every[kind])
+    assert shown.code == 0, shown.err
+    words = " ".join(shown.out.split())
+    assert [one for one in said if one not in words] == []
+    assert f"training part {len(load_dataset(every[kind]).x)} " in words
+    assert "a dataset" in cli("check", every[kind]).out

@@ -253,8 +253,7 @@ def test_a_run_whose_streams_are_lost_goes_on_or_ends_in_order_and_resumes(
 
 @pytest.mark.more
 @pytest.mark.parametrize(
-    ("streams", "code", "said"),
-    [(">/dev/full", 1, "no space left"), ("| true", 1, ""), (">&-", 0, "")],
+    ("streams", "code", "said"), [(">/dev/full", 1, "no space left"), ("| true", 1, ""), (">&-", 0, "")]
 )
 def test_a_list_that_cannot_be_shown_is_a_failure_in_one_line(streams: str, code: int, said: str) -> None:
     done = bash(f"{RAFFED} splits {streams}")

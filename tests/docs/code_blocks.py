@@ -19,7 +19,7 @@ LANGUAGES = {"sh", "python", "toml", "text"}
 # Pages whose own tests run all their blocks
 OWN_TESTS = {
     "docs/own_data.md": "test_own_pages.py",
-    "docs/libraries.md": "test_libraries_page.py",
+    "docs/libraries.md": "test_own_pages.py",
     "docs/programs.md": "test_own_pages.py",
 }
 CHECKOUT = "it needs a checkout; tests/adopted runs such commands with an engine of its own"

@@ -25,19 +25,9 @@ import raffed
 from raffed.results.runfile import sealed
 from tests.cluster.nodes import ROOT
 from tests.forging import sha256
-from tests.fuzz.strangers import (
-    PARTITIONS,
-    WEIGHTS,
-    Spoil,
-    endless_rows,
-    torch_bomb,
-    torch_file,
-)
+from tests.fuzz.strangers import PARTITIONS, WEIGHTS, Spoil, endless_rows, torch_bomb, torch_file
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(sys.platform != "linux", reason="a limit of Linux's"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="a limit of Linux's")]
 QUICK = ["--execution", "serial", "--epochs", "1", "--rounds", "1", "--model", "mlp"]
 MEMORY, MOST = 4 * 2**30, 1.5e9
 

@@ -254,11 +254,7 @@ def test_a_trial_sends_its_warnings_with_its_next_report_and_once(monkeypatch: p
 
     monkeypatch.setattr(trainable, "execute_trial", execute)
     trainable.federation({}, SimpleNamespace())  # type: ignore[arg-type]
-    assert [warnings_in(one) for one in reports] == [
-        ("round 1 of two lines",),
-        ("round 2 of two lines",),
-        (),
-    ]
+    assert [warnings_in(one) for one in reports] == [("round 1 of two lines",), ("round 2 of two lines",), ()]
 
 
 def test_the_board_counts_the_warnings_of_trials(capsys: pytest.CaptureFixture[str]) -> None:
