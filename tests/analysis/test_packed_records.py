@@ -152,7 +152,9 @@ def test_the_committed_records_are_items_of_one_file_and_a_page_below_10_mb_and_
 
 
 @pytest.mark.parametrize("item", every_item(*SMALL))
-def test_committed_rows_and_weights_have_their_recorded_hashes(item: Path) -> None:
+def test_committed_rows_and_weights_have_their_recorded_hashes_and_the_page_is_made_of_them(
+    item: Path,
+) -> None:
     found = read_records(item, check=True)
     runs = {name: one for name, one in found.objects.items() if name.endswith("run.json")}
     for name, about in runs.items():
@@ -160,10 +162,6 @@ def test_committed_rows_and_weights_have_their_recorded_hashes(item: Path) -> No
         assert rows_sha256(pa.concat_tables(parts)) == about["hashes"]["kept"]
         assert len(about["round_hashes"]) == about["rounds_done"]
         assert about["round_hashes"][-1] == about["hashes"]["weights"]
-
-
-@pytest.mark.parametrize("item", every_item(*SMALL))
-def test_the_page_of_committed_records_is_what_the_code_makes_of_them(item: Path) -> None:
     assert (item / README).read_text() == tables_of(item)
 
 

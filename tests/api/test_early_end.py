@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import raffed
-from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed import Federation, Local, RunConfig, Runtime
 from raffed.config.federation import MEASURES, StopRule, ValidationCurve, read_rule
 from raffed.config.validation import Value
 from raffed.data.dataset import Dataset
@@ -27,15 +27,17 @@ from raffed.runs.checkpoint import values_in
 from raffed.runtime import setup as setups
 from tests.api.test_branching import verified
 from tests.forging import edited
+from tests.tiny import digits
 
 RULE = "val.accuracy no better for 3 rounds"
-BASE = RunConfig(
-    data=Data(split="dirichlet:4:0.5", samples=300, validation=0.2),
-    model=Model("mlp", {"hidden": [16]}),
+BASE = digits(
+    "dirichlet:4:0.5",
+    16,
     local=Local(lr=0.3, batch_size=16, epochs=2),
-    federation=Federation(rounds=40, participation=0.5, stop_when=RULE),
-    runtime=Runtime(execution="serial", checkpoint_every=2),
-)
+    federation=Federation(40, 0.5, stop_when=RULE),
+    samples=300,
+    validation=0.2,
+).changed({"runtime.checkpoint_every": 2})
 
 
 Ended = tuple[raffed.RunResult, Path]
@@ -212,17 +214,20 @@ def test_a_text_stands_for_a_rule(text: str, rule: StopRule) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["val.accuracy", "val.accuracy no better for 0 rounds", "val.accuracy above 0.9 or so"]
+    ("text", "said"),
+    [
+        ("val.accuracy", "no better for 20 rounds"),
+        ("val.accuracy no better for 0 rounds", "no better for 20 rounds"),
+        ("val.accuracy above 0.9 or so", "no better for 20 rounds"),
+        *(
+            (f"{one} no better for 2 rounds", "test data may not decide")
+            for one in ("test.accuracy", "global")
+        ),
+    ],
 )
-def test_another_text_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(UsageError, match="no better for 20 rounds"):
+def test_another_text_is_refused_with_an_example_and_test_data_cannot_end_a_run(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
         read_rule(text)
-
-
-@pytest.mark.parametrize("measure", ["test.accuracy", "accuracy", "global"])
-def test_test_data_cannot_end_a_run(measure: str) -> None:
-    with pytest.raises(UsageError, match="test data may not decide"):
-        read_rule(f"{measure} no better for 2 rounds")
 
 
 @pytest.mark.parametrize(
@@ -241,11 +246,10 @@ def test_test_data_cannot_end_a_run(measure: str) -> None:
     ],
 )
 def test_a_rule_ends_the_run_in_its_first_round(text: str, values: list[float], round: int | None) -> None:
+    """It counts rounds and not evaluations: of those after rounds 5, 10 and 15 the last is 10 rounds after
+    the best.
+    """
     assert ends(text, values) == round
-
-
-def test_waiting_counts_rounds_and_not_evaluations() -> None:
-    # Evaluated after rounds 5, 10 and 15: the best is that of round 5, and round 15 is 10 rounds later
     assert ends("val.accuracy no better for 10 rounds", [0.5, 0.4, 0.3], every=5) == 15
 
 

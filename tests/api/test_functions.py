@@ -19,22 +19,19 @@ from typing import Any
 import pytest
 
 import raffed
-from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed import Federation, RunConfig, Runtime
 from raffed.api.comparing import Comparison, SeedMean
 from raffed.api.creating import FILES, new_project
 from raffed.api.many_runs import INSIDE, execute_at_once, places, seed_runs
 from raffed.api.progress import Event, Shown
 from raffed.api.running import Run
 from raffed.errors import NumericsError, RunFolderError, UsageError
+from tests.cli.conftest import Cli, cli
+from tests.tiny import digits
 from tests.warm import python
 
-BASE = RunConfig(
-    data=Data(split="dirichlet:4:0.5", samples=200),
-    model=Model("mlp", {"hidden": [8]}),
-    local=Local(lr=0.05, batch_size=32, epochs=1),
-    federation=Federation(rounds=2, participation=0.5),
-    runtime=Runtime(execution="serial"),
-)
+__all__ = ["cli"]
+BASE = digits("dirichlet:4:0.5", federation=Federation(2, 0.5), samples=200)
 SEEDED = replace(BASE, seed=3)
 
 
@@ -60,16 +57,14 @@ def test_a_compared_method_has_the_bits_of_a_run(compared: tuple[raffed.RunResul
 
 
 def test_compare_takes_one_method_with_several_settings(tmp_path: Path) -> None:
-    """Each has the bits of a run with these arguments, a folder and a row of its own."""
+    """Each has a folder and a row of its own."""
     pairs = [("fedprox", {"mu": 0.1}), ("fedprox", {"mu": 5.0})]
     found = raffed.compare(["fedprox", *pairs], BASE, out=tmp_path / "all", progress=False)
     assert list(found.results) == ["fedprox", "fedprox,mu=0.1", "fedprox,mu=5.0"]
     assert len({one.folder for one in found.results.values()}) == len(found.report.table) == 3
-    alone = raffed.run(replace(BASE, method="fedprox", args={"mu": 5.0}), tmp_path / "alone")
-    assert found.results["fedprox,mu=5.0"].hashes == alone.hashes
-    for twice in (["fedavg", "fedavg"], [pairs[0], pairs[0]]):
-        with pytest.raises(UsageError, match="is given twice"):
-            raffed.compare(twice, BASE, out=tmp_path / "twice", progress=False)
+    assert len({one.hashes["weights"] for one in found.results.values()}) == 3
+    with pytest.raises(UsageError, match="is given twice"):
+        raffed.compare([pairs[0], pairs[0]], BASE, out=tmp_path / "twice", progress=False)
     with pytest.raises(UsageError, match="fedavg is given twice"):
         raffed.tune(["fedavg", "fedavg"], BASE, out=tmp_path / "sweep", progress=False)
     assert not (tmp_path / "twice").exists()
@@ -175,17 +170,18 @@ def test_its_run_file_runs_its_method(project: Path) -> None:
     assert (project / "runs" / "a" / "run.json").exists()
 
 
-def test_check_leaves_with_1_where_a_check_fails_and_2_where_the_reference_is_wrong(project: Path) -> None:
-    (project / "wrong.py").write_text(
+def test_check_leaves_with_1_where_a_check_fails_and_2_where_the_reference_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("wrong.py").write_text(
         "from raffed import Method, Term\n\n\nclass Bad(Term):\n    def loss(self, f, k):\n"
         "        return f.logits.sum() / 0.0\n\n\ndef bad() -> Method:\n"
         "    return Method('Bad', terms=(Bad(),))\n"
     )
-    done = call(project, "raffed", "check", "./wrong.py:bad")
-    (project / "wrong.py").unlink()
-    assert done.returncode == 1
-    assert "finite-losses" in done.stdout
-    assert call(project, "raffed", "check", "./nosuch.py:bad").returncode == 2
+    done = cli("check ./wrong.py:bad")
+    assert (done.code, "finite-losses" in done.out) == (1, True)
+    assert cli("check ./nosuch.py:bad").code == 2
 
 
 @pytest.mark.parametrize("name", ["My-Lab", "class", "torch", "", "there"])

@@ -324,18 +324,15 @@ def test_other_machines_are_refused(system: str, machine: str, flags: tuple[str,
         check_machine(system, machine, flags)
 
 
-def test_a_portable_process_refuses_runs_of_other_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_portable_process_refuses_runs_of_other_bits_and_names_a_variable_that_was_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name, value in variables().items():
         monkeypatch.setenv(name, value)
     check_set("portable")
     assert raffed.portable() == variables()
     with pytest.raises(UsageError, match="unset RAFFED_BITS"):
         raffed.run(raffed.RunConfig())
-
-
-def test_a_variable_that_was_changed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in variables().items():
-        monkeypatch.setenv(name, value)
     monkeypatch.setenv("MKL_CBWR", "AVX2")
     with pytest.raises(UsageError, match="MKL_CBWR is 'AVX2'"):
         check_set("portable")

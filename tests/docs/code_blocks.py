@@ -39,7 +39,7 @@ NOT_RUN = {
     ("docs/install.md", "uv pip install"): FLOOR,
     ("docs/install.md", "PYTHONPATH=. floor"): FLOOR,
     ("", ".venv/bin/raffed compare"): "it is `make demo`, which CI runs",
-    ("", "raffed methods | datasets"): "it stands for four commands, which tests/cli/test_help.py runs",
+    ("", "raffed methods | datasets"): "it stands for four commands, which tests/cli/test_screen.py runs",
     ("", "raffed doctor"): "it measures the machine; tests/cli runs it on a small one",
     ("README.md", "raffed run --dataset"): "docs/own_data.md has the same command, which its test runs",
     ("", "raffed reproduce map/table1 --scale full"): HOURS,

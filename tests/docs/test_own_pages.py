@@ -194,12 +194,16 @@ def test_lora_sends_only_its_matrices_and_the_head() -> None:
     assert set(rows.loc[rows["client"].notna(), "bytes_up"].dropna()) == {4 * (sent(WIDTH, LAYERS) + 1)}
 
 
-@LIBRARIES
-def test_networks_of_timm_are_trained_and_refused_with_the_three_lines() -> None:
+def test_networks_of_timm_are_refused_with_the_three_lines() -> None:
     lines = r"three lines .*import timm.*create_model\(\"resnet18\", .* ./net.py:net"
     for words in ("run --model timm:resnet18", "check timm:resnet18", "models timm:resnet18"):
         with pytest.raises(UsageError, match=lines):
             command(f"raffed {words}")
+
+
+@LIBRARIES
+@pytest.mark.more
+def test_networks_of_timm_are_trained() -> None:
     pytest.importorskip("timm", reason="make extras")
     [run] = write_files("vision.py")[0]
     command(run)

@@ -67,6 +67,7 @@ def test_the_pages_that_people_write_are_few_and_short() -> None:
     assert pages > {name for name in made if name.endswith(".md")}
     assert 20 < len(pages - made) <= 35
     assert sum(len(text(page).split()) for page in pages - made) <= 60_000
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 100
 
 
 @pytest.mark.slow
@@ -219,10 +220,6 @@ def demo_words() -> list[str]:
     return shlex.split(text.replace("\\\n", "").rpartition("/raffed ")[2])
 
 
-def test_readme_is_short_enough_to_be_read() -> None:
-    assert len(README.read_text(encoding="utf-8").splitlines()) <= 100
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_to_a_file_leads_to_one_and_every_module_that_is_named_is_there(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
@@ -265,7 +262,11 @@ def test_readme_writes_the_command_of_make_demo() -> None:
 
 @pytest.mark.skipif("avx2" not in flags_of(), reason="this processor has no AVX2")
 @pytest.mark.parametrize(
-    "kept", [["map"], pytest.param(["fedmr", "fedavg", "fedrs"], marks=pytest.mark.slow)]
+    "kept",
+    [
+        pytest.param(["map"], marks=pytest.mark.more),
+        pytest.param(["fedmr", "fedavg", "fedrs"], marks=pytest.mark.slow),
+    ],
 )
 def test_make_demo_has_the_numbers_of_readme_s_picture(kept: list[str], tmp_path: Path) -> None:
     """The text for those who do not see the picture has its numbers. They are portable, and the same for any

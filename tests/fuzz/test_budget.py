@@ -26,8 +26,7 @@ from raffed.models import build
 from raffed.results.metric import Row
 from raffed.results.writer import read_part, table_of
 from raffed.scratch import hold, scratch_folder
-from tests.cli.conftest import Cli, cli
-from tests.fuzz.harness import in_time
+from tests.cli.conftest import Cli, cli, in_time
 from tests.fuzz.strangers import Trap
 from tests.params import one_in
 

@@ -95,16 +95,12 @@ def test_equal_objects_give_equal_bytes_whatever_their_order(tmp_path: Path) -> 
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() == expected.encode()
 
 
-@pytest.mark.parametrize("bad", [{"x": float("nan")}, {"x": Path("y")}])
-def test_what_json_cannot_say_leaves_the_old_file_alone(tmp_path: Path, bad: dict[str, object]) -> None:
-    write_json(tmp_path / "run.json", FEWEST)
-    with pytest.raises((ValueError, TypeError)):
-        write_json(tmp_path / "run.json", bad)
-    assert read_run(tmp_path) == sealed(FEWEST)
-
-
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one of what JSON cannot say."""
     write_json(tmp_path / "run.json", FEWEST)
+    for bad in ({"x": float("nan")}, {"x": Path("y")}):
+        with pytest.raises((ValueError, TypeError)):
+            write_json(tmp_path / "run.json", bad)
 
     def full_disk(*_: object) -> None:
         raise OSError(28, "No space left on device")
