@@ -331,8 +331,8 @@ def test_a_portable_process_refuses_runs_of_other_bits_and_names_a_variable_that
         monkeypatch.setenv(name, value)
     check_set("portable")
     assert raffed.portable() == variables()
-    with pytest.raises(UsageError, match="unset RAFFED_BITS"):
-        raffed.run(raffed.RunConfig())
+    with pytest.raises(UsageError, match="unset RAFFED_BITS"):  # before it starts, and without Ray
+        raffed.run(raffed.RunConfig().changed({"runtime.execution": "serial"}))
     monkeypatch.setenv("MKL_CBWR", "AVX2")
     with pytest.raises(UsageError, match="MKL_CBWR is 'AVX2'"):
         check_set("portable")
