@@ -13,7 +13,7 @@ import pytest
 from raffed.analysis.figures.theme import svg
 from raffed.analysis.loading import load_runs
 from raffed.analysis.reproduction.cell_values import cell_values
-from raffed.analysis.reproduction.claims import claim_results
+from raffed.analysis.reproduction.claims import ClaimResult, claim_results
 from raffed.analysis.reproduction.item_runs import Reproduction
 from raffed.analysis.reproduction.item_views import item_view
 from raffed.analysis.reproduction.term_strength import untested, weak_terms
@@ -238,7 +238,9 @@ METHODS = {
 }
 
 
-def test_a_setting_is_no_test_if_all_of_its_terms_are_weak(tmp_path: Path) -> None:
+def test_a_setting_is_no_test_if_all_of_its_terms_are_weak_and_no_claim_about_it_holds_or_fails(
+    tmp_path: Path,
+) -> None:
     found, runs = measured(tmp_path, METHODS)
     assert untested(found, runs) == {("Off", "c"): "intra"}
     words = {line[0]: line for line in paper_table(found, runs).rows}
@@ -251,9 +253,7 @@ def test_a_setting_is_no_test_if_all_of_its_terms_are_weak(tmp_path: Path) -> No
         ("Half", "intra", "strong enough"),
     ]
     assert table.rows[0][3:5] == ["1.0", "3.0"]  # the first round, which has nothing yet, does not count
-
-
-def test_a_claim_about_such_a_setting_neither_holds_nor_fails(tmp_path: Path) -> None:
-    said = {one.text: one.no_test for one in claim_results(*measured(tmp_path, METHODS))}
+    said = {one.text: one.no_test for one in claim_results(found, runs)}
     why = "no test: the terms of Off are below 5 %"
     assert said == {"On above": "", "Half above": "", "Off above": why}
+    assert ClaimResult("", [1.0, 1.1, 0.9], no_test=why).verdict == why

@@ -12,12 +12,7 @@ from raffed.analysis import load_runs
 from raffed.analysis.figures.budget_curves import budget_figure
 from raffed.analysis.figures.curves import tasks
 from raffed.analysis.figures.series import charts
-from raffed.analysis.metrics.classes import (
-    class_groups,
-    class_table,
-    forgetting,
-    held_and_missing,
-)
+from raffed.analysis.metrics.classes import class_groups, class_table, forgetting, held_and_missing
 from raffed.analysis.metrics.gains import client_gains
 from raffed.analysis.metrics.measures import measures
 from raffed.analysis.metrics.stages import a_glo, a_loc, a_sel, stage_forgetting

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import raffed
-from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed import Federation, RunConfig
 from raffed.config.validation import Value
 from raffed.data.array_cache import ArrayCache
 from raffed.errors import DataFileError, RunFolderError, UsageError
@@ -19,15 +19,10 @@ from raffed.results.writer import read_metrics
 from raffed.runs.metric_rows import epsilon, epsilon_of
 from raffed.runtime.setup import prepare_run
 from tests.forging import edited
+from tests.tiny import digits
 
-BASE = RunConfig(
-    method="scaffold",
-    data=Data(split="dirichlet:4:0.5", samples=200),
-    model=Model("mlp", {"hidden": [8]}),
-    local=Local(lr=0.05, batch_size=32, epochs=1),
-    federation=Federation(rounds=4, participation=0.5),
-    runtime=Runtime(execution="serial", checkpoint_every=2),
-)
+BASE = digits("dirichlet:4:0.5", method="scaffold", federation=Federation(4, 0.5), samples=200)
+BASE = BASE.changed({"runtime.checkpoint_every": 2})
 
 
 def of(rounds: int, **changes: Value) -> RunConfig:

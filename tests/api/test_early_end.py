@@ -1,8 +1,11 @@
-"""Early stopping and the best model: decided on validation data, recorded, resumable, verifiable."""
+"""Early stopping and the best model: the rule and its round, decided on validation data, recorded, resumable,
+verifiable.
+"""
 
 from __future__ import annotations
 
 import copy
+import math
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -14,7 +17,8 @@ import pytest
 import torch
 
 import raffed
-from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed import Federation, Local, RunConfig, Runtime
+from raffed.config.federation import MEASURES, StopRule, ValidationCurve, read_rule
 from raffed.config.validation import Value
 from raffed.data.dataset import Dataset
 from raffed.errors import UsageError
@@ -23,15 +27,17 @@ from raffed.runs.checkpoint import values_in
 from raffed.runtime import setup_model
 from tests.api.test_branching import verified
 from tests.forging import edited
+from tests.tiny import digits
 
 RULE = "val.accuracy no better for 3 rounds"
-BASE = RunConfig(
-    data=Data(split="dirichlet:4:0.5", samples=300, validation=0.2),
-    model=Model("mlp", {"hidden": [16]}),
+BASE = digits(
+    "dirichlet:4:0.5",
+    16,
     local=Local(lr=0.3, batch_size=16, epochs=2),
-    federation=Federation(rounds=40, participation=0.5, stop_when=RULE),
-    runtime=Runtime(execution="serial", checkpoint_every=2),
-)
+    federation=Federation(40, 0.5, stop_when=RULE),
+    samples=300,
+    validation=0.2,
+).changed({"runtime.checkpoint_every": 2})
 
 
 Ended = tuple[raffed.RunResult, Path]
@@ -177,3 +183,78 @@ def test_the_rounds_before_a_fork_are_not_judged_by_its_rule(ended: Ended, tmp_p
 def test_a_run_on_ray_ends_where_the_serial_one_does(ended: Ended, tmp_path: Path) -> None:
     again = raffed.run(replace(BASE, runtime=Runtime(execution="ray", actors=2)), tmp_path / "run")
     assert (again.hashes, again.ended_early) == (ended[0].hashes, ended[0].ended_early)
+
+
+NAN = math.nan
+
+
+def ends(text: str, values: list[float], every: int = 1) -> int | None:
+    """The number of rounds done when the rule ends a run with these values, evaluated every few rounds."""
+    rule = read_rule(text)
+    assert rule is not None
+    curve = ValidationCurve(rule.measure)
+    for index, value in enumerate(values):
+        round = (index + 1) * every
+        curve.values[round] = value
+        if rule.reason(curve, round):
+            return round
+    return None
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("val.accuracy no better for 20 rounds", StopRule("val.accuracy", "waiting", 20)),
+        ("val.loss no better for 3 rounds by 1e-3", StopRule("val.loss", "waiting", 3, 0.001)),
+        ("val.personal above 0.9", StopRule("val.personal", "above", 0, 0.9)),
+    ],
+)
+def test_a_text_stands_for_a_rule(text: str, rule: StopRule) -> None:
+    assert read_rule(text) == rule
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("val.accuracy", "no better for 20 rounds"),
+        ("val.accuracy no better for 0 rounds", "no better for 20 rounds"),
+        ("val.accuracy above 0.9 or so", "no better for 20 rounds"),
+        *(
+            (f"{one} no better for 2 rounds", "test data may not decide")
+            for one in ("test.accuracy", "global")
+        ),
+    ],
+)
+def test_another_text_is_refused_with_an_example_and_test_data_cannot_end_a_run(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        read_rule(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "round"),
+    [
+        # The best is that of round 2; round 4 is the second round after it
+        ("val.accuracy no better for 2 rounds", [0.1, 0.5, 0.4, 0.5, 0.9], 4),
+        ("val.accuracy no better for 2 rounds", [0.1, 0.2, 0.3, 0.4], None),
+        # An improvement by 0.05 does not count if 0.1 is asked for
+        ("val.accuracy no better for 2 rounds by 0.1", [0.5, 0.55, 0.58, 0.9], 3),
+        ("val.accuracy no better for 3 rounds by 0.1", [0.5, 0.55, 0.61, 0.65], None),
+        ("val.loss no better for 1 round", [3.0, 2.0, 2.0], 3),
+        ("val.accuracy no better for 2 rounds", [NAN, NAN, 0.1], 2),
+        ("val.accuracy above 0.5", [0.5, 0.51], 2),
+        ("val.loss below 0.5", [0.5, 0.49], 2),
+    ],
+)
+def test_a_rule_ends_the_run_in_its_first_round(text: str, values: list[float], round: int | None) -> None:
+    """It counts rounds and not evaluations: of those after rounds 5, 10 and 15 the last is 10 rounds after
+    the best.
+    """
+    assert ends(text, values) == round
+    assert ends("val.accuracy no better for 10 rounds", [0.5, 0.4, 0.3], every=5) == 15
+
+
+@pytest.mark.parametrize(("measure", "larger"), MEASURES.items())
+def test_the_best_round_is_the_earliest_of_equals(measure: str, larger: bool) -> None:
+    values = [0.2, 0.7, 0.7, 0.5] if larger else [0.7, 0.2, 0.2, 0.5]
+    curve = ValidationCurve(measure, enumerate(values, 1))
+    assert curve.best() == (2, values[1])

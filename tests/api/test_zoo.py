@@ -11,10 +11,7 @@ from pathlib import Path
 import pytest
 from raffed.reproductions.zoo.items import MLP
 from raffed.reproductions.zoo.protocol import RATES, SETTINGS, config, settings
-from raffed.reproductions.zoo.rows import (
-    not_global,
-    same_global_model,
-)
+from raffed.reproductions.zoo.rows import not_global, same_global_model
 
 from raffed.api.reproducing import Asked, executed, plan
 from raffed.api.running import Run
@@ -26,14 +23,7 @@ from raffed.tables.catalogue import find_item
 from raffed.tables.item_file import searched_runs, write_item
 from raffed.tables.items import Item, smoke
 from raffed.tables.planner import Planned, PlannedRun, computed
-from raffed.tables.search import (
-    FIRST_SEED,
-    RowSearch,
-    Tried,
-    promoted,
-    setting_name,
-    with_setting,
-)
+from raffed.tables.search import FIRST_SEED, RowSearch, Tried, promoted, setting_name, with_setting
 from tests.params import one_in
 from tests.tiny import over_methods
 

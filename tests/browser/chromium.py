@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import select
@@ -193,16 +192,12 @@ class Tab:
 
     def click(self, selector: str, times: int = 1) -> None:
         """Click on the middle of the first element of a CSS selector, once or several times in a row."""
-        x, y = self.middle(selector)
+        left, top, width, height = self.box(selector)
+        x, y = left + width / 2, top + height / 2
         for count in range(1, times + 1):
             self.mouse("mousePressed", x, y, count)
             self.mouse("mouseReleased", x, y, count)
         self.settle()
-
-    def middle(self, selector: str) -> tuple[float, float]:
-        """The middle of an element in the window, after it is scrolled there."""
-        left, top, width, height = self.box(selector)
-        return left + width / 2, top + height / 2
 
     def box(self, selector: str) -> tuple[float, float, float, float]:
         """Left, top, width and height of an element in the window, after it is scrolled there."""
@@ -219,11 +214,6 @@ class Tab:
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **text, **code)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key, **code)
         self.settle()
-
-    def picture(self, target: Path, whole: bool = True) -> None:
-        """Write what the page looks like as a PNG: all of it, or the part in the window."""
-        found = self.call("Page.captureScreenshot", captureBeyondViewport=whole, format="png")
-        target.write_bytes(base64.b64decode(found["data"]))
 
     def _mine(self, method: str) -> list[dict[str, Any]]:
         return [

@@ -1,12 +1,20 @@
-"""A replay executes the runs of a bundle again, and its exit code says whether they are equal."""
+"""A bundle holds what a reviewer needs, the same bytes each time, and nothing that names a person. A replay
+executes its runs again, and its exit code says whether they are equal. What raffed does not write is refused.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import shutil
+import stat
+import struct
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from raffed.reproductions.pages.packed.files import pack_folder, unpack_folder
 
@@ -14,11 +22,12 @@ import raffed
 from raffed import RunConfig
 from raffed.config.portable import flags_of
 from raffed.errors import RunFolderError, UsageError
-from raffed.results.runfile import read_run, sealed
+from raffed.results.runfile import read_run, sealed, write_json
 from tests.bundles.conftest import Forge, contents
 from tests.cli.conftest import Cli, shell
 from tests.forging import edited, forget_references
 from tests.runtime.conftest import small
+from tests.warm import python
 
 
 def claims(archive: Path, forged: Forge, **changes: object) -> Path:
@@ -216,3 +225,210 @@ def test_a_sweep_and_a_table_are_bundled_and_replayed_whole(tmp_path: Path, cli:
         assert len(made.events[0]["runs"]) >= 2
         recorded = tmp_path / f"{kind}-again" / "recorded"
         assert cli("report", recorded, "--out", tmp_path / f"{kind}-report").code == 0
+
+
+def test_a_bundle_holds_configuration_partition_rows_hashes_lock_and_description(
+    run_folder: Path, archive: Path, tmp_path: Path, cli: Cli
+) -> None:
+    words = ["--out", tmp_path / "a.zip", "--json", "--license", "https://licence.example/x"]
+    (event,) = cli("bundle", run_folder, *words).events
+    assert (event["event"], event["runs"]) == ("bundle", ["."])
+    made = contents(tmp_path / "a.zip")
+    rows = {name for name in made if name.startswith("results/metrics/part-")}
+    assert made.keys() - rows == {
+        *("bundle.json", "environment.txt", "README.md", "results/run.json", "results/partition.npz")
+    }
+    assert len(rows) == 1
+    assert b"Licence: https://licence.example/x." in made["README.md"]
+    lines = made["environment.txt"].decode().splitlines()
+    pins = dict(line.split("==") for line in lines if not line.startswith("#"))
+    assert {"raffed", "torch", "ray", "numpy", "pyarrow"} <= pins.keys()
+    assert pins["raffed"] == raffed.__version__
+    assert [line for line in lines if "/" in line or "@" in line] == []
+
+
+def test_the_same_run_gives_the_same_bytes(archive: Path, run_folder: Path, tmp_path: Path) -> None:
+    """Also elsewhere, and after one that was killed while it was written: only a whole zip has its name."""
+    moved = Path(shutil.copytree(run_folder, tmp_path / "another" / "folder"))
+    code = (
+        "import os, sys, zipfile, raffed\n"
+        "zipfile.ZipFile.writestr = lambda *member: os.kill(os.getpid(), 9)\n"
+        "raffed.bundle(sys.argv[1], sys.argv[2])"
+    )
+    out = tmp_path / "out" / "run.zip"
+    out.parent.mkdir()
+    assert python(["-c", code, str(run_folder), str(out)]).returncode == -9
+    assert not out.exists()
+    assert any(out.parent.iterdir())
+    assert raffed.bundle(moved, out).path.read_bytes() == archive.read_bytes()
+    assert [one.name for one in out.parent.iterdir()] == ["run.zip"]
+
+
+def test_a_comparison_is_bundled_with_its_report_and_replayed(tmp_path: Path) -> None:
+    raffed.compare(["fedavg", "fedprox"], small(rounds=1), out=tmp_path / "both", progress=False)
+    made = raffed.bundle(tmp_path / "both", tmp_path / "both.zip")
+    assert (made.kind, made.runs) == ("comparison", ("fedavg", "fedprox"))
+    page = contents(made.path)["report.html"].decode()
+    assert "FedAvg and FedProx on digits" in page
+    assert str(tmp_path) not in page
+    moved = Path(shutil.move(tmp_path / "both", tmp_path / "moved"))
+    assert raffed.bundle(moved, tmp_path / "moved.zip").sha256 == made.sha256
+    assert raffed.replay(made.path, tmp_path / "again", progress=False).ok
+
+
+def test_neither_the_machine_nor_the_data_of_the_user_are_named(run_folder: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(run_folder, tmp_path / "copy"))
+    about = read_run(copy)
+    about["error"] = "/home/gundula/run failed on workhorse7"
+    about["placement"] = {"execution": "ray", "places": [{"node": "workhorse7", "address": "10.1.2.3"}]}
+    about["segments"][0]["said"] = ["/home/gundula/runs/a: slow disk of workhorse7"]
+    about["config"]["data"]["root"] = "/home/gundula/data"
+    about["config"]["runtime"]["address"] = "workhorse7:6379"
+    about["dataset"]["client_names"] = ["Saint Mary's Hospital"]
+    about["dataset"]["columns"] = [{"name": "surname", "categories": ["Featherstonehaugh"]}]
+    write_json(copy / "run.json", about)
+    made = contents(raffed.bundle(copy, tmp_path / "a.zip").path)
+    text = b"".join(made.values()).lower()
+    for word in (b"gundula", b"workhorse7", b"10.1.2.3", b"mary", b"featherstonehaugh", bytes(tmp_path)):
+        assert word not in text
+    kept = json.loads(made["results/run.json"])
+    assert kept["identity"] == about["identity"]
+    assert kept["config"]["data"]["root"] is None
+
+
+def test_changed_unfinished_damaged_or_taken_is_refused(
+    run_folder: Path, archive: Path, tmp_path: Path, lab: Path
+) -> None:
+    raffed.run(small("./prox.py:plain", 1), "runs/a")
+    (lab / "prox.py").write_text("changed = True\n")
+    with pytest.raises(UsageError, match=r"prox\.py of \./prox\.py:plain is not there as it was"):
+        raffed.bundle("runs/a", tmp_path / "a.zip")
+    with pytest.raises(UsageError, match="exists already"):
+        raffed.bundle(run_folder, archive)
+    with pytest.raises(UsageError, match="No such file or directory"):
+        raffed.bundle(run_folder, tmp_path / "none" / "a.zip")
+    copy = Path(shutil.copytree(run_folder, tmp_path / "copy"))
+    about = read_run(copy)
+    write_json(copy / "run.json", {**about, "state": "stopped"})
+    with pytest.raises(UsageError, match="the run is stopped; finish it first"):
+        raffed.bundle(copy, tmp_path / "a.zip")
+    write_json(copy / "run.json", {**about, "hashes": {**about["hashes"], "metrics": "0" * 64}})
+    with pytest.raises(RunFolderError, match="do not have the hash"):
+        raffed.bundle(copy, tmp_path / "a.zip")
+
+
+Spoil = Callable[[zipfile.ZipFile], None]
+
+
+def _special(kind: int) -> Spoil:
+    """A member that is no regular file."""
+    about = zipfile.ZipInfo("results/final/run.json")
+    about.external_attr = (kind | 0o777) << 16
+    return lambda made: made.writestr(about, "/etc/passwd")
+
+
+def _bomb(made: zipfile.ZipFile) -> None:
+    made.writestr("code/0123456789ab/zeros.py", bytes(2**24), zipfile.ZIP_DEFLATED)
+
+
+def _many(made: zipfile.ZipFile) -> None:
+    for number in range(20_001):
+        made.writestr(f"code/0123456789ab/f{number}.py", b"")
+
+
+def _named(name: str) -> Spoil:
+    return lambda made: made.writestr(name, b"x")
+
+
+SPOILS: dict[str, tuple[Spoil, str]] = {
+    "a path upwards": (_named("results/../../../evil.py"), "leads out of the folder"),
+    "an absolute path": (_named("/etc/cron.d/evil"), "leads out of the folder"),
+    "a path of Windows": (_named("results\\..\\evil.py"), "leads out of the folder"),
+    "a drive": (_named("C:/evil.py"), "systems read differently"),
+    "a stream of Windows": (_named("results/run.json:evil"), "systems read differently"),
+    "a control character": (_named("results/a\x1b[2Jb/run.json"), "systems read differently"),
+    "a folder": (_named("results/sub/"), "systems read differently"),
+    "a link": (_special(stat.S_IFLNK), "is a link"),
+    "a named pipe": (_special(stat.S_IFIFO), "is a named pipe"),
+    "a bomb": (_bomb, "is compressed or encrypted"),
+    "too many files": (_many, "at most 20000"),
+    "a pickle": (_named("results/state.pkl"), "is not a file that a bundle holds"),
+    "weights of torch": (_named("results/model.pt"), "is not a file that a bundle holds"),
+    "a hook of Python": (_named("code/0123456789ab/evil.pth"), "is not a file that a bundle holds"),
+    "a file twice": (_named("results/run.json"), "is there twice"),
+    "a file twice in capitals": (_named("RESULTS/RUN.JSON"), "is not a file that a bundle holds"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("what", SPOILS)
+def test_what_a_bundle_does_not_hold_is_refused(what: str, archive: Path, tmp_path: Path, cli: Cli) -> None:
+    spoil, said = SPOILS[what]
+    path = tmp_path / "evil.zip"
+    path.write_bytes(archive.read_bytes())
+    with zipfile.ZipFile(path, "a") as made:
+        spoil(made)
+    _refused(cli, path, said)
+
+
+def _refused(cli: Cli, path: Path, said: str) -> None:
+    done = cli("replay", path, "--out", path.parent / "out" / "deep")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert done.err.rstrip("\n").isprintable()
+    assert said in done.err
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
+
+
+def _claims_more(raw: bytes) -> bytes:
+    """Members that overlap would let a small file claim a large one."""
+    at = raw.rindex(b"PK\x01\x02") + 20
+    return raw[:at] + struct.pack("<II", 2**31, 2**31) + raw[at + 8 :]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (_claims_more, "bytes"),
+        *((lambda raw, new=new: new, "cannot be read as a zip") for new in (b"", b"PK", b"\x80\x04\x95")),
+    ],
+    ids=["claims more than the file", "empty", "cut", "a pickle"],
+)
+def test_a_file_that_is_no_sound_zip_is_refused(
+    change: Callable[[bytes], bytes], said: str, archive: Path, tmp_path: Path, cli: Cli
+) -> None:
+    path = tmp_path / "evil.zip"
+    path.write_bytes(change(archive.read_bytes()))
+    _refused(cli, path, said)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        *(({"schema": schema}, "schema") for schema in (0, 2, "1", None, 10**30)),
+        *(({"runs": [name]}, "forged.zip") for name in ("../x", "/etc", "a/../../b", "none")),
+    ],
+)
+def test_another_schema_and_a_run_outside_or_missing_are_refused(
+    changes: dict[str, object], said: str, archive: Path, forged: Forge, cli: Cli
+) -> None:
+    listed = json.loads(contents(archive)["bundle.json"])
+    _refused(cli, forged({"bundle.json": json.dumps({**listed, **changes}).encode()}), said)
+
+
+def test_a_changed_file_is_refused(archive: Path, tmp_path: Path, cli: Cli) -> None:
+    path = tmp_path / "evil.zip"
+    with zipfile.ZipFile(path, "w") as made:
+        for name, data in contents(archive).items():
+            made.writestr(name, data + b" " if name == "README.md" else data)
+    _refused(cli, path, "README.md is not what bundle.json lists")
+
+
+def test_a_pickle_inside_the_partition_is_refused(archive: Path, forged: Forge, cli: Cli) -> None:
+    stream = io.BytesIO()
+    np.savez(stream, format=np.int64(1), recipe=np.array([{"evil": 1}], dtype=object))
+    about = json.loads(contents(archive)["results/run.json"])
+    about["files"]["partition.npz"] = hashlib.sha256(stream.getvalue()).hexdigest()
+    run = json.dumps(sealed(about)).encode()
+    _refused(
+        cli, forged({"results/partition.npz": stream.getvalue(), "results/run.json": run}), "partition.npz"
+    )

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 import pytest
+import typer.main
 
 import raffed
 from raffed.cli import main
-from tests.fuzz.harness import in_time
 from tests.runtime.conftest import small
 from tests.warm import python
 
 QUICK = ["--execution", "serial", "--epochs", "1", "--split", "p4c5"]
+FEW = [*QUICK, "--samples", "300"]
+command_tree = functools.cache(typer.main.get_command)  # made once a process: it takes 40 ms
 
 
 class Outcome(NamedTuple):
@@ -48,10 +54,11 @@ def told_once(done: Outcome, name: str) -> bool:
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
     """cli("run --rounds 2", "--out", folder) calls `raffed` in this process; the first text may be several
     words.
     """
+    monkeypatch.setattr(typer.main, "get_command", command_tree)
 
     def call(first: str, *more: object) -> Outcome:
         with pytest.raises(SystemExit) as ended:
@@ -84,7 +91,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cli") / "finished"
     words = ("run", "--method", "map", "--rounds", "5", "--checkpoint-every", "2", "--local-test", "0.2")
     with pytest.raises(SystemExit) as ended:
-        main([*words, "--quiet", *QUICK, "--out", str(folder)])
+        main([*words, "--quiet", *FEW, "--out", str(folder)])
     assert ended.value.code == 0
     return folder
 
@@ -112,6 +119,23 @@ def whole(runs: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def stopped(runs: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(runs / "stopped", tmp_path / "stopped"))
+
+
+SECONDS = 60.0  # no input may keep raffed busy for longer; the machine may be slow
+
+
+@contextlib.contextmanager
+def in_time() -> Iterator[None]:
+    def late(number: int, frame: FrameType | None) -> None:
+        raise AssertionError(f"still busy after {SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture

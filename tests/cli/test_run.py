@@ -1,9 +1,16 @@
-"""`raffed run`, `compare` and `report` from the outside: streams, files, exit codes."""
+"""`raffed run`, `compare` and `report` from the outside: streams, files, exit codes, `--seeds`, and
+processes that read what another has written.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,20 +18,23 @@ import pyarrow as pa
 import pytest
 
 import raffed
-from raffed import Data, Federation, RunConfig, Runtime
 from raffed.cli.tables import show_result
+from raffed.methods import METHODS, build_method
 from raffed.own import resolve
 from raffed.results.runfile import read_run
 from raffed.results.writer import read_metrics
-from tests.cli.conftest import QUICK, Cli
+from tests.cli.conftest import FEW, QUICK, Cli, shell
+from tests.live_output import lines
 from tests.own.conftest import lab
+from tests.runtime.conftest import small
+from tests.tiny import SHORT, digits
 
 __all__ = ["lab"]
 
 
 def test_json_is_all_there_is_on_stdout_and_agrees_with_the_folder(cli: Cli, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    done = cli("run", "--method", "fedrs", "--rounds", 3, "--local-test", 0.2, "--json", *QUICK, "--out", out)
+    done = cli("run", "--method", "fedrs", "--rounds", 3, "--local-test", 0.2, "--json", *FEW, "--out", out)
     assert (done.code, done.err) == (0, "")
     events = done.events
     assert [event["event"] for event in events] == ["round", "round", "round", "finished"]
@@ -40,19 +50,16 @@ def test_json_is_all_there_is_on_stdout_and_agrees_with_the_folder(cli: Cli, tmp
     assert set(read_metrics(out)["round"].to_pylist()) == {1, 2, 3}
 
 
-def test_a_preset_is_an_argument_of_each_method_that_has_it(cli: Cli, tmp_path: Path) -> None:
-    """`--preset authors` is `--set preset=authors`."""
-    said = [*QUICK, "--rounds", 1, "--quiet", "--out"]
-    both = tmp_path / "both"
-    assert cli("compare --method fedavg --method fedprox --preset authors", *said, both).code == 0
-    found = [read_run(one.parent)["config"] for one in both.glob("*/run.json")]
-    args = {config["method"]: config["args"] for config in found}
-    assert args == {"fedavg": {}, "fedprox": {"preset": "authors"}}
+def test_a_preset_is_an_argument_of_the_method(cli: Cli, tmp_path: Path) -> None:
+    """`--preset authors` is `--set preset=authors`, which `compare` gives to each method that has it."""
+    words = "run --method fedprox --set mu=0.5 --preset authors --rounds 1"
+    assert cli(words, *FEW, "--out", tmp_path / "a").code == 0
+    assert read_run(tmp_path / "a")["config"]["args"] == {"mu": 0.5, "preset": "authors"}
 
 
 def test_compare_runs_every_method_and_reports(cli: Cli, tmp_path: Path) -> None:
     out = tmp_path / "both"
-    asked = ["compare --method fedrs --method fedavg --set alpha=1.0 --rounds 2", *QUICK, "--out", out]
+    asked = ["compare --method fedrs --method fedavg --set alpha=1.0 --rounds 2", *FEW, "--out", out]
     first = cli(*asked, "--json")
     assert first.code == 0
     assert [event["event"] for event in first.events] == [*(["round"] * 2 + ["finished"]) * 2, "report"]
@@ -67,7 +74,8 @@ def test_compare_runs_every_method_and_reports(cli: Cli, tmp_path: Path) -> None
 
 
 def test_a_method_that_diverges_keeps_no_other_from_being_compared(cli: Cli, tmp_path: Path) -> None:
-    asked = ["compare --method fedprox --method fedavg --set fedprox.mu=1e6 --rounds 2", *QUICK]
+    words = "compare --method fedprox --method fedavg --set fedprox.mu=1e6 --rounds 2"
+    asked = [words, *QUICK]
     done = cli(*asked, "--out", tmp_path / "both")
     assert done.code == 1
     assert "FedProx: the training loss of client 0 in round 1 is nan" in done.err
@@ -84,7 +92,7 @@ def test_a_method_that_diverges_keeps_no_other_from_being_compared(cli: Cli, tmp
 
 def test_extend_keeps_the_folder_and_fork_takes_the_options_of_run(cli: Cli, tmp_path: Path) -> None:
     short, out = tmp_path / "short", tmp_path / "fork"
-    assert cli("run --rounds 2 --quiet", *QUICK, "--out", short).code == 0
+    assert cli("run --rounds 2 --quiet", *FEW, "--out", short).code == 0
     done = cli("extend", short, "--rounds", 3, "--json")
     assert (done.code, done.err) == (0, "")
     assert [event["round"] for event in done.events[:-1]] == [3]
@@ -100,7 +108,7 @@ def test_a_run_takes_a_plan_of_faults_masks_and_clipping(cli: Cli, tmp_path: Pat
     """The plan stands in run.json. A fault in a round that never comes is refused."""
     plan, out = tmp_path / "plan.toml", tmp_path / "run"
     plan.write_text('straggle = 1.0\nat = "drop 0@1"\n')
-    done = cli("run --rounds 1 --masks --clip-update 5 --json", *QUICK, "--faults", plan, "--out", out)
+    done = cli("run --rounds 1 --masks --clip-update 5 --json", *FEW, "--faults", plan, "--out", out)
     assert done.code == 0, done.err
     config = read_run(out)["config"]
     assert (config["faults"]["at"], config["privacy"]["clip"]) == ("drop 0@1", 5.0)
@@ -108,7 +116,7 @@ def test_a_run_takes_a_plan_of_faults_masks_and_clipping(cli: Cli, tmp_path: Pat
     [event] = [one for one in done.events if one["event"] == "round"]
     assert (event["participants"], event["straggling"]) == (3, 3)  # 4 clients, one dropped out
     plan.write_text('at = "drop 1@1, drop 3@3-200"\n')
-    done = cli("run --rounds 2", *QUICK, "--faults", plan, "--out", tmp_path / "a")
+    done = cli("run --rounds 2", *FEW, "--faults", plan, "--out", tmp_path / "a")
     assert (done.code, done.err) == (2, "raffed: faults.at names round 3; rounds are 1 to 2\n")
 
 
@@ -130,19 +138,14 @@ def test_a_bug_keeps_its_traceback(cli: Cli, tmp_path: Path, monkeypatch: pytest
     from raffed.cli import main
 
     with pytest.raises(ZeroDivisionError):
-        main(["run", "--json", *QUICK, "--out", str(tmp_path / "run")])
+        main(["run", "--json", *FEW, "--out", str(tmp_path / "run")])
     (event,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert event == {"event": "error", "kind": "ZeroDivisionError", "message": "a bug", "exit_code": 1}
 
 
 def test_a_run_ends_with_its_best_round(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Round 1 is made the best one. The clients' scores become 1 of 4 and 9 of 16, that is 10 of 20."""
-    config = RunConfig(
-        data=Data("digits", "iid:2", local_test=0.3),
-        federation=Federation(rounds=2),
-        runtime=Runtime(execution="serial"),
-    )
-    result, rows = raffed.run(config, out=tmp_path / "run"), []
+    result, rows = raffed.run(digits("iid:2", local_test=0.3), out=tmp_path / "run"), []
     for row in result.metrics.to_pylist():
         if (row["split"], row["metric"], row["class"], row["round"]) == ("test", "accuracy", None, 1):
             row["value"] = 0.995
@@ -246,3 +249,135 @@ def test_the_upload_of_an_own_method_is_attacked(cli: Cli, here: Path, lab: Path
     assert (event["event"], event["method"]) == ("leakage", "./prox.py:myprox")
     assert event["mse"] >= 0
     assert "mse" in cli("leakage", "--method", "fedavg", *victim).out
+
+
+SMALL = ["--epochs", 1, "--split", "p4c5", "--samples", 200, "--model", "mlp", "--model-arg", "hidden=[4]"]
+TWO = [*SMALL, "--rounds", 2]
+
+
+@pytest.fixture
+def in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raffed.api.many_runs.in_processes", lambda runs: False)
+
+
+@pytest.mark.more
+def test_several_methods_have_intervals_and_paired_tests(cli: Cli, tmp_path: Path, in_turn: None) -> None:
+    asked = ["compare --method fedavg --method fedprox --seed 4 --seeds 3 --json", *TWO]
+    done = cli(*asked, "--out", tmp_path)
+    assert done.code == 0
+    names = sorted(one.parent.relative_to(tmp_path).as_posix() for one in tmp_path.glob("*/*/run.json"))
+    assert names == [f"{method}/seed-{k}" for method in ("fedavg", "fedprox") for k in (4, 5, 6)]
+    of_runs = [(event["method"], event["seed"]) for event in done.events if event["event"] == "finished"]
+    assert of_runs == [(method, seed) for seed in (4, 5, 6) for method in ("fedavg", "fedprox")]
+    report, differences = done.events[-2:]
+    assert (report["event"], differences["event"]) == ("report", "differences")
+    assert all((row["Seeds"], "±" in row["Aggregation, last %"]) == ("3", True) for row in report["runs"])
+    (table,) = differences["tables"].values()
+    assert [row["Seeds"] for row in table] == ["3"]
+
+
+def test_the_same_command_keeps_seeds_and_adds_others(cli: Cli, tmp_path: Path, in_turn: None) -> None:
+    out = tmp_path / "two"
+    assert cli("run", *TWO, "--seeds", 1, "--out", out).code == 0
+    before = (out / "seed-0" / "run.json").stat().st_mtime_ns
+    more = cli("run", *TWO, "--seeds", 2, "--out", out)
+    assert more.code == 0
+    assert (out / "seed-0" / "run.json").stat().st_mtime_ns == before
+    assert sorted(one.name for one in out.iterdir()) == ["report", "seed-0", "seed-1"]
+    assert "±" not in more.out
+    assert "two seeds are too few for an interval" in more.out
+    other = cli("run", *TWO, "--lr", 0.5, "--seeds", 2, "--out", out)
+    assert (other.code, "another configuration" in other.err) == (2, True)
+
+
+def test_a_file_may_ask_for_seeds_as_the_option_does(cli: Cli, tmp_path: Path, in_turn: None) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('method = "fedavg"\nseeds = 2\n')
+    assert cli("run", file, *TWO, "--seeds", 1, "--quiet", "--out", tmp_path / "one").code == 0
+    assert [one.name for one in (tmp_path / "one").glob("seed-*")] == ["seed-0"]
+    file.write_text('method = "fedavg"\nseeds = "many"\n')
+    refused = cli("run", file, *TWO, "--out", tmp_path / "none")
+    assert (refused.code, "seeds = 'many' must be a whole number" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("run --seeds 0", "seeds = 0 is outside"),
+        ("run --seeds 2 --tensorboard board", "--tensorboard cannot be used with --seeds"),
+    ],
+)
+def test_impossible_seeds_are_refused(
+    cli: Cli, tmp_path: Path, finished: Path, words: str, said: str
+) -> None:
+    done = cli(words, *TWO, "--out", tmp_path / "out")
+    assert (done.code, said in done.err) == (2, True)
+    assert not (tmp_path / "out").exists()
+    in_its_folder = cli("run --seeds 2", *TWO, "--out", finished)
+    assert (in_its_folder.code, "holds a single run" in in_its_folder.err) == (2, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_one_signal_stops_all_seeds_and_they_go_on_later(tmp_path: Path, number: int) -> None:
+    """After a kill the processes of the runs notice that nobody listens to them any more."""
+    out = tmp_path / "out"
+    many = [*SMALL, "--rounds", 400, "--checkpoint-every", 2]
+    command = [sys.executable, "-m", "raffed", "run", *many, "--seeds", "2", "--json", "--out", out]
+    with subprocess.Popen(
+        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        for event in map(json.loads, lines(process)):
+            if event["event"] == "round" and event["round"] == 4:
+                os.kill(process.pid, number)
+                break
+        rest, _ = process.communicate(timeout=60)
+    assert process.returncode == (143 if number == signal.SIGTERM else -number)
+    if number == signal.SIGTERM:
+        last = json.loads(rest.splitlines()[-1])
+        assert (last["event"], last["resume"]) == ("stopped", f"the same command with --out {out}")
+    begun = [one.parent for one in out.glob("seed-*/run.json")]
+    until = time.monotonic() + 60
+    while not begun or any(read_run(folder)["state"] != "stopped" for folder in begun):
+        assert time.monotonic() < until, "a run goes on although its command was killed"
+        time.sleep(0.1)
+    done = shell("run", *many, "--seeds", 2, "--quiet", "--out", out)
+    assert done.returncode == 0, done.stderr
+    one = shell("run", *many, "--execution", "serial", "--seed", 1, "--quiet", "--out", tmp_path / "one")
+    assert one.returncode == 0, one.stderr
+    assert read_run(out / "seed-1")["state"] == "finished"
+    assert read_run(out / "seed-1")["hashes"] == read_run(tmp_path / "one")["hashes"]
+
+
+# Server, clients, or both keep records of classes in the method's own module
+OWN_RECORDS = ("ccvr", "creff", "fedavgm", "feddbe", "scaffold", "scamap")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.more if n in OWN_RECORDS else pytest.mark.slow) for n in METHODS],
+)
+def test_a_process_of_its_own_reads_the_states_that_another_has_written(name: str, tmp_path: Path) -> None:
+    """Stop a run after two of three rounds in this process, and go on with it in others."""
+    method, run, begun = build_method(name), tmp_path / "run", []
+    config = replace(small(name, 3, checkpoint_every=1), args=SHORT.get(name, {}))
+    raffed.run(config, run, watch=begun.append, stop=lambda: len(begun) == 2)
+    commands = [
+        ["resume", run, "--quiet"],
+        ["verify", run, "--rounds", 1],
+        ["fork", run, "--at", 2, "--rounds", 4, "--out", tmp_path / "fork", "--quiet"],
+    ]
+    if method.has_global or method.personal is None or not method.personal.predicts:
+        client = [] if method.has_global else ["--client", 1]
+        commands.append(["export", run, "--out", tmp_path / "weights.pt", *client])
+    if name == "scamap" or name not in OWN_RECORDS:  # those that read rows and no states
+        commands += [
+            ["bundle", run, "--out", tmp_path / "run.zip"],
+            ["replay", tmp_path / "run.zip", "--out", tmp_path / "again", "--rounds", 1],
+            ["report", run, "--out", tmp_path / "report"],
+            ["runs", "list", tmp_path],
+        ]
+    for words in [*commands, ["extend", run, "--rounds", 4, "--quiet"]]:
+        done = shell(*words)
+        by_its_nature = words[0] == "extend" and "depend on the total number of rounds" in done.stderr
+        assert done.returncode == 0 or by_its_nature, f"{words[0]}: {done.stderr}"

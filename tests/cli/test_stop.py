@@ -26,12 +26,12 @@ from raffed.runs.run import mark_stopped
 from raffed.runtime.ray.session import RaySession
 from raffed.runtime.worker import SerialBackend
 from raffed.search import ray_tune
-from tests.cli.conftest import QUICK, Cli
+from tests.cli.conftest import FEW, Cli
 from tests.forging import FEWEST
 from tests.live_output import next_line
 from tests.runtime.conftest import small
 
-MAP = ["--method", "map", "--rounds", "5", "--local-test", "0.2", *QUICK]  # the run of the fixture `finished`
+MAP = ["--method", "map", "--rounds", "5", "--local-test", "0.2", *FEW]  # the run of the fixture `finished`
 
 
 def signal_at(monkeypatch: pytest.MonkeyPatch, number: int, *signals: int) -> None:
@@ -48,23 +48,17 @@ def signal_at(monkeypatch: pytest.MonkeyPatch, number: int, *signals: int) -> No
 
 
 @pytest.mark.parametrize(
-    ("signals", "code", "done"),
+    ("signals", "code"),
     [
-        ([signal.SIGTERM], 143, 3),
-        ([signal.SIGINT], 130, 3),
+        ([signal.SIGTERM], 143),
+        ([signal.SIGINT], 130),
         # The second stops at once: the round's checkpoint is not waited for
-        ([signal.SIGINT, signal.SIGINT], 130, 3),
+        ([signal.SIGINT, signal.SIGINT], 130),
     ],
     ids=["SIGTERM", "Ctrl-C", "Ctrl-C twice"],
 )
 def test_a_stopped_run_resumes_to_the_bits_of_one_that_was_not(
-    cli: Cli,
-    tmp_path: Path,
-    finished: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    signals: list[int],
-    code: int,
-    done: int,
+    cli: Cli, tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch, signals: list[int], code: int
 ) -> None:
     out, before = tmp_path / "a run", signal.getsignal(signals[0])
     with monkeypatch.context() as patched:
@@ -74,7 +68,7 @@ def test_a_stopped_run_resumes_to_the_bits_of_one_that_was_not(
     assert f"raffed resume '{out}'" in stopped.err
     assert signal.getsignal(signals[0]) == before
     about = read_run(out)
-    assert (about["state"], about["rounds_done"]) == ("stopped", done)
+    assert (about["state"], about["rounds_done"]) == ("stopped", 3)
     assert set(read_metrics(out)["round"].to_pylist()) == {1, 2, 3}
     resumed = cli("resume", out, "--json")
     assert resumed.code == 0
@@ -94,7 +88,7 @@ def test_a_signal_while_the_run_is_prepared_leaves_nothing_and_says_so(
         raise AttributeError("module 'numpy' has no attribute 'nonzero'")
 
     monkeypatch.setattr("raffed.runs.run.check_names", swallow)
-    done = cli(*command, "--rounds", 2, *QUICK, "--out", tmp_path / "run")
+    done = cli(*command, "--rounds", 2, *FEW, "--out", tmp_path / "run")
     assert done == (130, "", "raffed: stopped before anything was written\n")
     assert not (tmp_path / "run").exists()
 
@@ -125,7 +119,7 @@ def test_before_a_round_is_done_one_signal_stops_at_once(
 
 def test_the_last_round_ignores_a_signal(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     signal_at(monkeypatch, 2, signal.SIGTERM)
-    done = cli("run", "--rounds", 2, *QUICK, "--out", tmp_path / "run")
+    done = cli("run", "--rounds", 2, *FEW, "--out", tmp_path / "run")
     assert (done.code, read_run(tmp_path / "run")["state"]) == (0, "finished")
 
 
@@ -137,7 +131,7 @@ def test_the_last_round_ignores_a_signal(cli: Cli, tmp_path: Path, monkeypatch: 
 def test_a_comparison_stops_with_the_run_at_hand_and_says_how_to_go_on(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int, left: list[tuple[str, int]]
 ) -> None:
-    words = [f"compare --method fedavg --method fedrs --rounds {rounds}", *QUICK, "--out", tmp_path / "both"]
+    words = [f"compare --method fedavg --method fedrs --rounds {rounds}", *FEW, "--out", tmp_path / "both"]
     with monkeypatch.context() as patched:
         signal_at(patched, 2, signal.SIGTERM)
         stopped = cli(*words)
@@ -253,8 +247,7 @@ def test_a_run_whose_streams_are_lost_goes_on_or_ends_in_order_and_resumes(
 
 @pytest.mark.more
 @pytest.mark.parametrize(
-    ("streams", "code", "said"),
-    [(">/dev/full", 1, "no space left"), ("| true", 1, ""), (">&-", 0, "")],
+    ("streams", "code", "said"), [(">/dev/full", 1, "no space left"), ("| true", 1, ""), (">&-", 0, "")]
 )
 def test_a_list_that_cannot_be_shown_is_a_failure_in_one_line(streams: str, code: int, said: str) -> None:
     done = bash(f"{RAFFED} splits {streams}")

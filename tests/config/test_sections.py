@@ -1,10 +1,14 @@
-"""Every field of a run's configuration is declared once, and its declaration is what pydantic checks."""
+"""Every field of a run is declared once, and its declaration is what pydantic and the JSON schema check;
+portable bits as a setting.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import re
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -13,15 +17,19 @@ import pytest
 import torch
 from hypothesis import given, reject
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 from safetensors.torch import save_file
 
+import raffed
+from raffed.config.portable import BitsTooLateError, check_machine, check_set, is_set, variables
 from raffed.config.run import RunConfig
 from raffed.config.sections import SECTIONS, Model
-from raffed.config.toml import parse_toml
-from raffed.config.validation import Declaration, Value, declarations
+from raffed.config.toml import configuration_schema, parse_toml, schema_text
+from raffed.config.validation import Declaration, Json, Value, declarations
 from raffed.errors import UnknownNameError, UsageError
 from raffed.runtime.initial_weights import read_initial
 from raffed.search.request import Request
+from tests.cli.conftest import cli
 from tests.golden.configurations import CONFIGURATIONS
 
 KINDS = {"": RunConfig, **SECTIONS}
@@ -192,3 +200,145 @@ def test_what_is_no_table_of_real_numbers_is_refused_by_its_name(tmp_path: Path)
         torch.save({"fc.weight": torch.ones(2) * number}, path)
         with pytest.raises(UsageError, match=rf"fc\.weight {said}"):
             read_initial(Model(init=str(path), init_sha256=sha256(path.read_bytes()).hexdigest()))
+
+
+__all__ = ["cli"]
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"```toml\n(.*?)```", re.DOTALL)
+SCHEMA = Draft202012Validator(configuration_schema())
+
+
+def test_every_golden_configuration_and_the_usual_one_fit() -> None:
+    Draft202012Validator.check_schema(configuration_schema())
+    assert len(CONFIGURATIONS) >= 20
+    for values in [*CONFIGURATIONS.values(), RunConfig().as_dict()]:
+        whole = json.loads(json.dumps(RunConfig.from_dict(values).as_dict()))
+        assert [one.message for one in SCHEMA.iter_errors(values)] == []
+        assert [one.message for one in SCHEMA.iter_errors(whole)] == []
+
+
+def test_every_configuration_in_the_documentation_fits() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    blocks = [block for page in pages for block in BLOCK.findall(page.read_text(encoding="utf-8"))]
+    runs = [one for one in (parse_toml(block, "docs") for block in blocks) if _is_run(one)]
+    assert runs
+    for one in runs:
+        assert [error.message for error in SCHEMA.iter_errors(one)] == []
+
+
+def _is_run(tables: object) -> bool:
+    try:
+        RunConfig.from_dict(tables)  # type: ignore[arg-type]
+    except (UsageError, AttributeError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"methode": "fedavg"},
+        {"seed": True},
+        {"local": {"lr": -0.1}},
+        {"local": {"learning_rate": 0.1}},
+        {"local": []},
+        {"numerics": {"precision": "fp16"}},
+        {"runtime": {"execution": "slurm"}},
+        {"args": [1]},
+    ],
+    ids=str,
+)
+def test_what_raffed_refuses_does_not_fit(wrong: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        RunConfig.from_dict(wrong)  # type: ignore[arg-type]
+    assert list(SCHEMA.iter_errors(wrong))
+
+
+def test_the_stored_schema_is_the_present_one() -> None:
+    """`raffed schema > docs/raffed.schema.json` writes it anew."""
+    assert (ROOT / "docs" / "raffed.schema.json").read_text(encoding="utf-8") == schema_text()
+
+
+def config(bits: str = "portable", **more: Mapping[str, Json]) -> raffed.RunConfig:
+    return raffed.RunConfig.from_dict({**more, "numerics": {**more.get("numerics", {}), "bits": bits}})
+
+
+@pytest.mark.parametrize(
+    ("setting", "section", "field", "value"),
+    [
+        *(("bits", "numerics", "precision", "bf16"), ("bits", "runtime", "threads", 2)),
+        ("bits", "runtime", "gpu_fraction", 1.0),
+        ("convolutions", "numerics", "precision", "bf16"),
+        ("convolutions", "runtime", "gpu_fraction", 1.0),
+    ],
+)
+def test_other_bits_and_convolutions_are_refused_where_they_cannot_be_had(
+    setting: str, section: str, field: str, value: Json
+) -> None:
+    own = {"bits": "portable", "convolutions": "compiled"}[setting]
+    tables: dict[str, dict[str, Json]] = {"numerics": {setting: own}}
+    tables[section] = {**tables.get(section, {}), field: value}
+    with pytest.raises(UsageError, match=rf"cannot be had with {section}.{field}"):
+        raffed.RunConfig.from_dict(tables)
+
+
+def test_bits_and_convolutions_are_part_of_an_identity_and_the_usual_ones_are_not() -> None:
+    plain = raffed.RunConfig().identity()
+    given = [
+        {"bits": "machine"},
+        {"convolutions": "torch"},
+        {"bits": "portable"},
+        {"convolutions": "compiled"},
+    ]
+    both = {"bits": "portable", "convolutions": "compiled"}
+    found = [raffed.RunConfig.from_dict({"numerics": one}).identity() for one in [*given, both]]
+    assert found[:2] == [plain] * 2
+    assert len({plain, *found[2:]}) == 4
+
+
+def test_a_process_that_has_loaded_torch_is_refused_with_the_remedy() -> None:
+    import torch  # noqa: F401  (as every test has)
+
+    with pytest.raises(BitsTooLateError, match=r"call raffed.portable\(\) first"):
+        raffed.portable()
+    with pytest.raises(BitsTooLateError, match="numpy and torch"):
+        raffed.run(config())
+    assert not is_set()
+
+
+HASWELL = ("sse2", "avx", "avx2", "fma", "f16c", "bmi1", "bmi2")
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "flags", "reason"),
+    [
+        ("linux", "aarch64", (), "this processor is aarch64"),
+        ("win32", "AMD64", HASWELL, "this system is win32"),
+        ("linux", "x86_64", ("sse2", "avx"), "has no avx2 and no fma"),
+    ],
+)
+def test_other_machines_are_refused(system: str, machine: str, flags: tuple[str, ...], reason: str) -> None:
+    check_machine("linux", "x86_64", HASWELL)
+    with pytest.raises(UsageError, match=reason):
+        check_machine(system, machine, flags)
+
+
+def test_a_portable_process_refuses_runs_of_other_bits_and_names_a_variable_that_was_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in variables().items():
+        monkeypatch.setenv(name, value)
+    check_set("portable")
+    assert raffed.portable() == variables()
+    with pytest.raises(UsageError, match="unset RAFFED_BITS"):  # before it starts, and without Ray
+        raffed.run(raffed.RunConfig().changed({"runtime.execution": "serial"}))
+    monkeypatch.setenv("MKL_CBWR", "AVX2")
+    with pytest.raises(UsageError, match="MKL_CBWR is 'AVX2'"):
+        check_set("portable")
+
+
+def test_stacked_runs_of_earlier_versions_keep_their_identity() -> None:
+    """That of a run of the version before this setting, with numerics.cohort = 4."""
+    old = raffed.RunConfig.from_dict({"numerics": {"cohort": 4}})
+    assert old.identity() == "5bb398e268db2bed7f1238510c71ea61c598b55434d3b218a6e05ee4002ad442"

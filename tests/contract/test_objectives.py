@@ -25,7 +25,7 @@ from tests.tiny import Tiny, experienced, module
 STOPPED = ("apfl", "fedloge", "fedmmd", "fedrod")
 STILL: dict[str, dict[str, Any]] = {
     "noisygrad": {"size": 0.0}
-}  # nothing can be drawn inside vmap; test_noisygrad has its noise
+}  # nothing can be drawn inside vmap; test_fedavg has its noise
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, STILL.get(name, {})) for name in METHODS if name not in STOPPED},
     "fedmr, paper, local, l2": (

@@ -96,7 +96,7 @@ TRAFFIC: dict[str, tuple[int, int, int, int]] = {
     "fedavgm": (P + B, P + B + 1, 0, 0),  # n_k, which its means are weighted by
     "fedadam": (P + B, P + B, 0, 0),  # uniform means send no n_k
     "fedaws": (P + B, P + B + 1, 0, 0),
-    "ccvr": (P + B, P + B + 1, 0, 0),  # before the last round; the last one's are in test_ccvr
+    "ccvr": (P + B, P + B + 1, 0, 0),  # before the last round; the last one's are in test_creff_ccvr
     "feddbe": (P + B + WIDTH + 1, P + B + 1, WIDTH, WIDTH + 1),  # ḡ and a flag; its sums go up once
     "feddisco": (P + B, P + B + 2, 0, 0),  # n_k and d_k
     "fedexp": (P + B, P + B + 2, 0, 0),  # n_k and n_k ‖Δ_k‖²

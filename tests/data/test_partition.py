@@ -28,9 +28,8 @@ from raffed.data.label_splits import (
     LongTail,
     Shards,
 )
-from raffed.data.partition import held_out, make_partition, partition_beside
+from raffed.data.partition import draw_partition, held_out, make_partition, partition_beside
 from raffed.data.partition_file import Partition
-from raffed.data.partition import draw_partition
 from raffed.data.split import LabelPool
 from raffed.data.splits import parse_split
 from raffed.errors import UsageError

@@ -19,7 +19,7 @@ LANGUAGES = {"sh", "python", "toml", "text"}
 # Pages whose own tests run all their blocks
 OWN_TESTS = {
     "docs/own_data.md": "test_own_pages.py",
-    "docs/libraries.md": "test_libraries_page.py",
+    "docs/libraries.md": "test_own_pages.py",
     "docs/programs.md": "test_own_pages.py",
 }
 CHECKOUT = "it needs a checkout; tests/adopted runs such commands with an engine of its own"
@@ -39,7 +39,7 @@ NOT_RUN = {
     ("docs/install.md", "uv pip install"): FLOOR,
     ("docs/install.md", "PYTHONPATH=. floor"): FLOOR,
     ("", ".venv/bin/raffed compare"): "it is `make demo`, which CI runs",
-    ("", "raffed methods | datasets"): "it stands for four commands, which tests/cli/test_help.py runs",
+    ("", "raffed methods | datasets"): "it stands for four commands, which tests/cli/test_screen.py runs",
     ("", "raffed doctor"): "it measures the machine; tests/cli runs it on a small one",
     ("README.md", "raffed run --dataset"): "docs/own_data.md has the same command, which its test runs",
     ("", "raffed reproduce map/table1 --scale full"): HOURS,

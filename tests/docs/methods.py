@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
 from collections.abc import Mapping, Sequence
@@ -84,6 +85,7 @@ def network(method: Method) -> str:
     return ", ".join(f"`{name}` = {value}" for name, value in required)
 
 
+@functools.cache
 def wires() -> dict[str, dict[str, list[tuple[str, str]]]]:
     """Return method → side → (field, shape) from the wire table."""
     found: dict[str, dict[str, list[tuple[str, str]]]] = {}

@@ -201,11 +201,7 @@ OF_PACKAGES = {  # package → its module → the names that are shown; analysis
 }
 
 
-SHOWN_AS = {
-    "analysis": "raffed.analysis",
-    "attacks": "raffed.attacks.protocol",
-    "testing": "raffed.testing",
-}
+SHOWN_AS = {"analysis": "raffed.analysis", "attacks": "raffed.attacks.protocol", "testing": "raffed.testing"}
 
 
 def names_of(package: str) -> dict[str, list[str]]:

@@ -1,10 +1,13 @@
 """One budget: what would take more than half of the free memory is refused before it takes any, and what is
-not a regular file is not waited for.
+not a regular file is not waited for. Temporary folders of a killed process are removed by the next command.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -22,8 +25,8 @@ from raffed.errors import UsageError
 from raffed.models import build
 from raffed.results.metric import Row
 from raffed.results.writer import read_part, table_of
-from tests.cli.conftest import Cli, cli
-from tests.fuzz.harness import in_time
+from raffed.scratch import hold, scratch_folder
+from tests.cli.conftest import Cli, cli, in_time
 from tests.fuzz.strangers import Trap
 from tests.params import one_in
 
@@ -174,3 +177,22 @@ def test_pickles_of_pfllib_are_read_by_the_user_s_word_only(cli: Cli, tmp_path: 
     typed = cli("run", toml, "--dataset", named, "--out", tmp_path / "o")
     assert "train/0.npz" in typed.err
     assert sprung.exists()
+
+
+def test_the_next_removes_what_a_killed_one_left_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder in use stays, and so does one that nobody has marked."""
+    code = "import os, raffed.scratch as s\nwith s.scratch_folder(): os.kill(os.getpid(), 9)"
+    killed = subprocess.run([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)})
+    assert killed.returncode == -9
+    assert len(list(tmp_path.iterdir())) == 1
+    held, other = tmp_path / "raffed-aaaaaaaa", tmp_path / "raffed-cccccccc"
+    for folder in (held, other):
+        folder.mkdir()
+    let_go = hold(held)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with scratch_folder() as first, scratch_folder() as second:
+        assert set(tmp_path.iterdir()) == {first, second, held, other}
+    assert set(tmp_path.iterdir()) == {held, other}
+    let_go()

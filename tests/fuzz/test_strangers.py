@@ -3,7 +3,7 @@
 Every command is a process of its own that may have 4 GiB. It ends with exit code 1 or 2 and a word, no trap
 goes off, and it never holds more than 1.5 GB. Pickles of PFLlib are in
 tests/data/importers/test_import_files.py, zip files of strangers in tests/bundles, damaged files of all kinds
-in tests/cli/test_damaged_folders.py.
+in tests/cli/test_verify.py.
 """
 
 from __future__ import annotations
@@ -25,19 +25,10 @@ import raffed
 from raffed.results.runfile import sealed
 from tests.cluster.nodes import ROOT
 from tests.forging import sha256
-from tests.fuzz.strangers import (
-    PARTITIONS,
-    WEIGHTS,
-    Spoil,
-    endless_rows,
-    torch_bomb,
-    torch_file,
-)
+from tests.fuzz.strangers import PARTITIONS, WEIGHTS, Spoil, endless_rows, torch_bomb, torch_file
+from tests.tiny import digits
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(sys.platform != "linux", reason="a limit of Linux's"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="a limit of Linux's")]
 QUICK = ["--execution", "serial", "--epochs", "1", "--rounds", "1", "--model", "mlp"]
 MEMORY, MOST = 4 * 2**30, 1.5e9
 
@@ -76,12 +67,7 @@ def check_refused(ended: Ended) -> None:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was stopped in the middle."""
     folder, seen = tmp_path_factory.mktemp("run") / "a", list[object]()
-    config = raffed.RunConfig(
-        data=raffed.Data(split="p4c5"),
-        federation=raffed.Federation(rounds=3),
-        local=raffed.Local(epochs=1),
-        runtime=raffed.Runtime(execution="serial"),
-    )
+    config = digits("p4c5", federation=raffed.Federation(3))
     raffed.run(config, folder, watch=seen.append, stop=lambda: len(seen) == 2)
     return folder
 

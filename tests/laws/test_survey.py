@@ -20,8 +20,8 @@ from raffed.methods.fedrep import fedrep
 from raffed.runs.metric_rows import ClientSurvey
 from raffed.runtime.api import RoundOrder
 from raffed.runtime.federated_data import unseen_clients
-from raffed.runtime.setup_model import make_spec
 from raffed.runtime.setup import prepare_run
+from raffed.runtime.setup_model import make_spec
 from tests.params import one_in
 from tests.tiny import SHORT, Tiny, bare_context, digits
 

@@ -13,12 +13,12 @@ from torch.nn.functional import cross_entropy
 
 import raffed
 from raffed.config.training import Local
-from raffed.core.server import ListedModels, Lists, Mixtures, replied
 from raffed.core.context import ClientData, Received
 from raffed.core.messages import Broadcast, Upload
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import Pass
+from raffed.core.server import ListedModels, Lists, Mixtures, replied
 from raffed.errors import UsageError
 from raffed.methods.fedfomo import (
     JudgedModel,

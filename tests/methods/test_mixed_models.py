@@ -12,13 +12,13 @@ from torch import Tensor
 
 import raffed
 from raffed.config.training import Local
-from raffed.core.server import Mixtures, replied
 from raffed.core.context import Context, Received, Spec
 from raffed.core.ingredients import Gradient
 from raffed.core.messages import Broadcast, Upload
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.round import between_rounds
+from raffed.core.server import Mixtures, replied
 from raffed.core.training.session import Participant
 from raffed.errors import UsageError
 from raffed.methods.cwfedavg import (

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from raffed.results.runfile import read_run
-from tests.packaging.clean import ROOT, CleanEnvironment, environment
+from tests.packaging.conftest import ROOT, CleanEnvironment, environment
 
 EXAMPLES = ("own_method", "own_data", "own_model")
 ON_RAY = re.compile(r"^raffed run experiments/base\.toml --out (runs/\w+)$", re.MULTILINE)

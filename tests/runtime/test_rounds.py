@@ -35,8 +35,8 @@ from raffed.runtime import worker
 from raffed.runtime.api import RoundOrder, ShareSeconds, Stopwatch
 from raffed.runtime.federated_data import ClientDataCache
 from raffed.runtime.record_files import ClientStateStore, save_client_states
-from raffed.runtime.setup_model import make_network, make_spec
 from raffed.runtime.setup import Setup, prepare_run
+from raffed.runtime.setup_model import make_network, make_spec
 from raffed.runtime.worker import SerialBackend
 from tests.params import one_in
 from tests.runtime.conftest import small

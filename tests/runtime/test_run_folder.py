@@ -37,8 +37,14 @@ from raffed.errors import (
 from raffed.methods import METHODS, build_method
 from raffed.results.runfile import read_run
 from raffed.runs.verify import verify
-from raffed.runtime.record_files import ClientStateStore, versions_in
-from raffed.runtime.record_files import digest, load_record, save_record, saved_digest
+from raffed.runtime.record_files import (
+    ClientStateStore,
+    digest,
+    load_record,
+    save_record,
+    saved_digest,
+    versions_in,
+)
 from raffed.runtime.worker import SerialBackend
 from tests.cli.conftest import contents
 from tests.forging import edited

@@ -22,12 +22,12 @@ from raffed.runs.federation import warn
 from raffed.runs.record import hardware
 from raffed.runtime.autosize import Choice, Probe, choose, measure, repeats
 from raffed.runtime.machine import kernels_enabled
-from raffed.runtime.setup_model import make_spec
 from raffed.runtime.placement import Resources, make_plan, make_stacks
 from raffed.runtime.ray import nodes
 from raffed.runtime.ray.nodes import check_same, code_versions, hash_of
 from raffed.runtime.run_method import network_of
 from raffed.runtime.setup import Setup, prepare_run
+from raffed.runtime.setup_model import make_spec
 from tests.runtime.conftest import small
 from tests.tiny import digits
 

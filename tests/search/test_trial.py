@@ -16,7 +16,7 @@ import pytest
 from raffed.analysis.sweeps import Sweep, tuning_table
 from ray.tune.schedulers import TrialScheduler
 
-from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed import Local
 from raffed.cli.messages import repeated_warnings
 from raffed.cli.screen import make_screen
 from raffed.errors import RunFolderError, UsageError
@@ -41,14 +41,9 @@ from raffed.search.trainable import (
     with_warnings,
 )
 from tests.forging import FEWEST
+from tests.tiny import digits
 
-BASE = RunConfig(
-    data=Data(split="p4c5", validation=0.2),
-    model=Model("mlp", {"hidden": [8]}),
-    local=Local(epochs=1),
-    federation=Federation(rounds=2),
-    runtime=Runtime(execution="serial"),
-)
+BASE = digits("p4c5", local=Local(epochs=1), validation=0.2)
 PROX = Request(BASE, ("fedprox",), grid={})
 
 
@@ -72,23 +67,20 @@ def repeat(folder: Path, lr: float, **runtime: Any) -> Path:
     return final / "seed-1"
 
 
-def test_a_final_run_of_an_earlier_choice_is_run_again(tmp_path: Path, reports: list[dict[str, Any]]) -> None:
+def test_a_final_run_of_an_earlier_choice_is_run_again_and_one_of_the_same_choice_is_kept(
+    tmp_path: Path, reports: list[dict[str, Any]]
+) -> None:
     kept = repeat(tmp_path / "a", 0.001)
-    first = read_run(kept)
+    first, before = read_run(kept), len(reports)
     assert repeat(tmp_path / "a", 0.1) == kept
+    told, written = reports[before:], (kept / "run.json").stat().st_mtime_ns
+    repeat(tmp_path / "a", 0.1, max_restarts=3, checkpoint_every=1)
+    assert (kept / "run.json").stat().st_mtime_ns == written
+    assert reports[before:] == told * 2 != []
     second = read_run(kept)
     assert (run_config(kept).local.lr, second["state"]) == (0.1, "finished")
     assert second["run_id"] != first["run_id"]
     assert second["hashes"] == read_run(repeat(tmp_path / "b", 0.1))["hashes"] != first["hashes"]
-
-
-def test_a_final_run_of_the_same_choice_is_kept(tmp_path: Path, reports: list[dict[str, Any]]) -> None:
-    kept = repeat(tmp_path, 0.1)
-    before = (kept / "run.json").stat().st_mtime_ns
-    told = len(reports)
-    repeat(tmp_path, 0.1, max_restarts=3, checkpoint_every=1)
-    assert (kept / "run.json").stat().st_mtime_ns == before
-    assert reports[told:] == reports[:told] != []
 
 
 @pytest.mark.more
@@ -254,11 +246,7 @@ def test_a_trial_sends_its_warnings_with_its_next_report_and_once(monkeypatch: p
 
     monkeypatch.setattr(trainable, "execute_trial", execute)
     trainable.federation({}, SimpleNamespace())  # type: ignore[arg-type]
-    assert [warnings_in(one) for one in reports] == [
-        ("round 1 of two lines",),
-        ("round 2 of two lines",),
-        (),
-    ]
+    assert [warnings_in(one) for one in reports] == [("round 1 of two lines",), ("round 2 of two lines",), ()]
 
 
 def test_the_board_counts_the_warnings_of_trials(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,9 +21,7 @@ from tests.search.conftest import QUICK
 pytestmark = pytest.mark.usefixtures("ray_here")
 
 
-def test_every_setting_was_tried_and_the_best_by_validation_ran_again_with_two_seeds(
-    swept: Path,
-) -> None:
+def test_every_setting_was_tried_and_the_best_by_validation_ran_again_with_two_seeds(swept: Path) -> None:
     """Trials that failed did not end the sweep."""
     methods = read_sweep(swept)["methods"]
     assert read_sweep(swept)["state"] == "finished"

@@ -19,7 +19,6 @@ from raffed.core.parts import ParameterSplit
 from raffed.core.server import ServerRule
 
 LAST_MODEL: dict[str, Params] = {}
-FIRST_MODELS: dict[int, Params] = {}
 NOTHING_YET = torch.zeros(())
 ASKED: list[int] = []
 
@@ -34,12 +33,6 @@ class Total(Private):
 
 class Told(Wire):
     number: Tensor
-
-
-class KeptInTheOpen(Wire):
-    """What a client keeps, wrongly as something that may be sent."""
-
-    w: Params
 
 
 class Message(Summable):

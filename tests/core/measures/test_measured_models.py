@@ -15,6 +15,7 @@ from raffed.core.ingredients import Term
 from raffed.core.measures.scores import (
     BATCH,
     TOP,
+    ExtraMeasure,
     Footprint,
     by_class,
     calibration_error,
@@ -22,7 +23,6 @@ from raffed.core.measures.scores import (
     footprint,
     worst_decile,
 )
-from raffed.core.measures.scores import ExtraMeasure
 from raffed.core.measures.term_strength import term_strengths
 from raffed.core.method import Method
 from raffed.core.params import Params, State

@@ -15,8 +15,8 @@ from PIL import Image
 
 import raffed
 from raffed.data.importers.arrays import import_npz
-from raffed.data.importers.images import import_folder
 from raffed.data.importers.client_folders import import_pfllib
+from raffed.data.importers.images import import_folder
 from raffed.data.importers.reference import import_reference
 from raffed.data.importers.values import part_named
 from raffed.errors import DataFileError, UsageError
