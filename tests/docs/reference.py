@@ -186,12 +186,12 @@ PYTHON = {
 # What a table or study that stands beside raffed uses below the public names, as reproductions/ does
 BELOW = {
     "A table": """config.search_axis config.validation errors methods models tables.catalogue tables.items
-        tables.search tables.studies tune_spaces""",
+        tables.search tune_spaces""",
     "A study that trains or scores without a run": """config.portable core.aggregation.uploads core.losses
         core.messages core.round core.seeds core.training.network core.training.session core.training.sgd
         core.training.task data.preparation data.splits data.transforms runtime.machine
-        runtime.network_setup runtime.scoring runtime.setup""",
-    "Records that are packed or read again": """own.gate results.files results.runfile results.schema
+        runtime.scoring runtime.setup runtime.setup_model""",
+    "Records that are packed or read again": """own.gate results.files results.rows results.runfile
         results.storage results.text results.writer""",
 }
 OF_PACKAGES = {  # package → its module → the names that are shown; analysis/ is raffed.analysis

@@ -15,7 +15,6 @@ import torch
 import raffed
 from raffed import Data, Federation, Local, Numerics, RunConfig
 from raffed.core import seeds
-from raffed.core.measures import scores
 from raffed.core.measures.scores import ScoreCounts
 from raffed.core.params import State
 from raffed.data import transforms
@@ -221,8 +220,8 @@ def test_all_readings_are_of_the_final_weights(
     """One client, so that its trained model is the server's. Digits has 355 test images, 34 to 36 a class: in
     batches of 128 there is none of one class, in batches of 16 there are two.
     """
-    monkeypatch.setattr(scores, "BATCH", batch)
-    monkeypatch.setattr(scores, "TOP", top)
+    monkeypatch.setattr("raffed.core.measures.scores.BATCH", batch)
+    monkeypatch.setattr("raffed.core.measures.scores.TOP", top)
     rows = raffed.run(RUN, out=tmp_path / "run").to_pandas()
     rows = rows[rows["metric"].str.startswith("eigenvalue_variance")]
     rows = rows[(rows["model"] == "global") | (rows["client"] == 0)]  # without the mean over the one client

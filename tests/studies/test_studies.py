@@ -35,7 +35,6 @@ from raffed.reproductions.studies.metrics import (
 )
 from raffed.reproductions.studies.record import Recorder, rows_sha256
 from raffed.reproductions.studies.rounds import OpenFederation, parts
-from raffed.tables.studies import Work, execute_study
 from torch import Tensor
 
 from raffed.attacks.protocol import Effort, leakage
@@ -52,6 +51,7 @@ from raffed.runs.run import run
 from raffed.runtime.setup import prepare_run
 from raffed.runtime.setup_model import make_network
 from raffed.runtime.worker import ClientWorker
+from raffed.tables.items import Work, execute_study
 from tests.papers import items
 from tests.params import one_in
 from tests.tiny import client_data, digits, module
