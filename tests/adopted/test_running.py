@@ -352,14 +352,17 @@ def test_commands_that_look_into_a_method_refuse_an_engine(
 
 @pytest.mark.more
 def test_stuck_engine_is_ended_with_its_children(tmp_path: Path) -> None:
-    stuck = """begun = os.fork() and time.time()
+    forked = tmp_path / "forked"
+    stuck = f"""begun = os.fork() and time.time()
+                open({str(forked)!r}, "a").close()
                 if not begun or i == 1:
                     time.sleep(600)"""
     checkout = engine.written(
         tmp_path / "Engine", serverx=engine.SERVER_X.replace("begun = time.time()", stuck)
     )
-    with pytest.raises(RaffedError, match=r"took more than 8 seconds; .*engine\.log; .*--author-timeout"):
-        run(config(checkout, runtime__author_timeout=8.0), tmp_path / "run")
+    with pytest.raises(RaffedError, match=r"took more than 20 seconds; .*engine\.log; .*--author-timeout"):
+        run(config(checkout, runtime__author_timeout=20.0), tmp_path / "run")
+    assert forked.exists()  # else the children below were never there
     assert read_run(tmp_path / "run")["state"] == "failed"
     commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
     assert not [words for words in commands if b"driver.py" in words and str(tmp_path).encode() in words]
