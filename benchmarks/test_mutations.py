@@ -27,6 +27,11 @@ def test_every_old_text_stands_once_in_the_code_and_the_changed_file_compiles() 
         compile(text, str(path), "exec")
 
 
+def test_the_files_that_probably_find_a_mutation_are_there() -> None:
+    hints = {hint for mutation in mutations() for hint in mutation.hints}
+    assert [hint for hint in sorted(hints) if not list((ROOT / "tests").rglob(f"{hint}.py"))] == []
+
+
 @pytest.mark.parametrize("text", ["nothing of the kind", "import math\nimport math"])
 def test_an_old_text_that_does_not_stand_once_is_refused(text: str) -> None:
     one = Mutation("a fault", "kernel", "", "import math", "import cmath", ())
