@@ -45,8 +45,8 @@ HASHES = ["aa" * 32, "ff" * 32]
 
 
 def every_item(*small: str) -> list[object]:
-    """The committed records, of which the large ones are for `make test-slow`."""
-    marks = {True: (), False: (pytest.mark.slow,)}
+    """The committed records, of which CI reads the large ones as well."""
+    marks = {True: (), False: (pytest.mark.more,)}
     return [pytest.param(one, id=one.name, marks=marks[one.name in small]) for one in ITEMS]
 
 
