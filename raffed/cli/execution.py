@@ -29,10 +29,9 @@ from raffed.errors import NumericsError, RaffedError, UsageError, check_range
 from raffed.methods.authors import is_authors
 from raffed.own import gate
 from raffed.results.storage import named
-from raffed.runs.events import handed_on
+from raffed.runs.events import RoundEvent, handed_on
 
 if TYPE_CHECKING:
-    from raffed.runs.events import RoundEvent
     from raffed.runs.run import RoundWatcher, RunResult
     from raffed.runtime.api import RoundProfile
 

@@ -22,7 +22,7 @@ from raffed.cli.tables import show, show_pairs
 from raffed.config.run import RunConfig
 from raffed.config.source import described
 from raffed.errors import UsageError, check_choice, writing
-from raffed.methods import METHODS, method_name
+from raffed.methods import METHODS, method_info, method_name
 from raffed.results.text import tell
 
 if TYPE_CHECKING:
@@ -156,7 +156,6 @@ def show_installed(group: str, known: Collection[str], title: str) -> None:
 
 
 def _show_method(name: str) -> None:
-    from raffed.methods import method_info
 
     info = method_info(name)
     description = info.described()

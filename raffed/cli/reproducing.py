@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -27,11 +27,8 @@ from raffed.results.runfile import check_unpacked
 from raffed.results.storage import fetched, mirrored
 from raffed.results.text import tell
 from raffed.tables.catalogue import all_items, as_released, items_of, own_items, papers
-from raffed.tables.items import SCALES, studies
+from raffed.tables.items import SCALES, Item, studies
 from raffed.tables.planner import Planned, PlannedRun, PlannedStudy, computed, run_name, state, unchosen
-
-if TYPE_CHECKING:
-    from raffed.tables.items import Item
 
 NUMERICS = ("cohort", "bits", "convolutions")
 KEPT = ("data.root", *(f"numerics.{name}" for name in NUMERICS))

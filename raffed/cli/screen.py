@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from raffed.api.running import Event, Shown, measured
+from raffed.api.running import Event, Run, Shown, measured
 from raffed.cli.messages import count_warning, counted, duration, percent, plain
 from raffed.cli.signals import NOTHING
 from raffed.cli.tables import show, show_differences, show_item, show_profile, show_result, show_summary
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from raffed.api.reporting import SweepTables
-    from raffed.api.running import Run
     from raffed.runs.run import RunResult
     from raffed.runtime.api import RoundProfile
     from raffed.search.request import Request

@@ -28,10 +28,7 @@ from raffed.errors import StagePassedError, UsageError
 from raffed.federation.faults import attackers
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from raffed.data.dataset import Dataset
-    from raffed.data.files import InputArray
     from raffed.data.partition_file import Partition
     from raffed.data.preparation import Transform
 
@@ -109,10 +106,9 @@ class FederatedData:
 
         They are those of the partition, also for a client whose data an attack changes.
         """
-        from torch import from_numpy
 
         labels = self.dataset.y[self.partition.train_at(client, self.stage(round))]
-        return from_numpy(np.bincount(labels, minlength=self.dataset.num_classes))
+        return torch.from_numpy(np.bincount(labels, minlength=self.dataset.num_classes))
 
     @functools.cached_property
     def scored_rows(self) -> Mapping[str, tuple[str, NDArray[np.int64]]]:
@@ -161,7 +157,6 @@ def unseen_clients(federation: Federation, seed: int, clients: int) -> tuple[int
     count = unseen_count(federation, clients)
     if not count:
         return ()
-    from raffed.core import seeds  # imported late because it loads torch
 
     drawn = seeds.rng(seed, "unseen").permutation(clients)[:count]
     return tuple(sorted(int(client) for client in drawn))

@@ -12,12 +12,12 @@ from raffed.config.federation import SELECTIONS, Federation
 from raffed.config.run import RunConfig
 from raffed.config.sections import Model, Numerics, Privacy
 from raffed.config.validation import Value
-from raffed.core.own_functions import LOSS_GROUP, metric_function, names_in
+from raffed.core.own_functions import LOSS_GROUP, criterion_of, metric_function, names_in
 from raffed.errors import UsageError
 from raffed.methods import METHODS, build_method
 from raffed.methods.authors import MODEL as AUTHORS
 from raffed.methods.own import GROUP
-from raffed.models import MODELS, is_own
+from raffed.models import MODELS, build_for, common_args, is_own
 from raffed.models.own import GROUP as MODEL_GROUP
 from raffed.models.own import TORCHVISION
 from raffed.own.carried import RunCode, packed
@@ -72,7 +72,6 @@ def method_of(config: RunConfig) -> Method:
     Raises:
         UsageError: The method does not admit them.
     """
-    from raffed.core.own_functions import criterion_of
     from raffed.core.training.session import with_optimizer
 
     method, federation = build_method(config.method, config.args), config.federation
@@ -199,7 +198,6 @@ class NetworkRequest:
             seed: The seed of its weights.
             quick: Whether weights that take long to draw may be others (`quicker`).
         """
-        from raffed.models import build_for
         from raffed.models.last_layers import quicker
 
         args = quicker(dict(self.args)) if quick else dict(self.args)
@@ -246,7 +244,6 @@ def network_line(network: NetworkRequest) -> str:
 
 def _check_reserved(title: str, model: str, wanted: dict[str, Value]) -> None:
     """Refuse a network of one's own that uses the name of a required argument for something else."""
-    from raffed.models import common_args
 
     taken = sorted(set(wanted) - common_args(model)) if is_own(model) else []
     if taken:

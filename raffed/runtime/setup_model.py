@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from raffed.data.dataset import Dataset
     from raffed.data.partition_file import Partition
     from raffed.data.split import Split
-    from raffed.runtime.federated_data import FederatedData
 
 
 # Where a run's data set comes from, the catalogue or data of one's own, and how it is divided.
@@ -168,7 +167,6 @@ def check_network(
         UserCodeError: The user's own code raised an error.
     """
     from raffed.models import is_own
-    from raffed.runtime.initial_weights import begin_from
 
     name = network.model.name
     if network.numerics.convolutions == COMPILED:
@@ -190,7 +188,6 @@ def check_network(
 def _check_own(network: NetworkRequest, shape: tuple[int, ...], classes: int, dtype: str) -> None:
     from raffed.models.own.laws import Laws, check_seeded
     from raffed.models.own.wrapping import ModelInputs
-    from raffed.runtime.initial_weights import begin_from
 
     name, net = network.model.name, network.build(shape, classes, dtype)
     _check_passes(network, [parameter for parameter, _ in net.named_parameters()])
@@ -211,7 +208,6 @@ def check_ids(network: NetworkRequest, dataset: Dataset) -> None:
     Raises:
         UsageError: The network raised an error for them.
     """
-    import torch
 
     from raffed.models.own.laws import NetworkTrial
 

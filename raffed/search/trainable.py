@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import ray
 from ray import tune
@@ -25,7 +25,7 @@ from raffed.results.lock import A_SWEEP, gone
 from raffed.results.origin import command_line, work_for
 from raffed.results.runfile import RUN_FILE, SWEEP_FILE, read_run
 from raffed.results.sweep_file import ADVICE
-from raffed.runs.events import handed_on
+from raffed.runs.events import RoundEvent, handed_on
 from raffed.runtime.ray.nodes import CodeVersions, check_same
 from raffed.runtime.ray.own_ray import Patience, lost
 from raffed.search.folder import (
@@ -40,9 +40,6 @@ from raffed.search.folder import (
     trial_name,
 )
 from raffed.search.request import ACCURACY, NEVER_RUN, PRUNED, RUNNING, MethodSettings, Request
-
-if TYPE_CHECKING:
-    from raffed.runs.events import RoundEvent
 
 # Pass on events of Ray Tune to the watchers of a sweep.
 

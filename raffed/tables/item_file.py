@@ -1,8 +1,8 @@
 """item.json: the cells of a reproduction, the runs behind them, and the trials of a table that is tuned.
 
-`raffed.analysis` makes tables and figures of it. A row that is tuned first has its trials. Once those of a
-rung have ended, the best of them go on, and at the end the chosen setting runs with fresh seeds. So such a
-table is planned again after its trials. What is finished is known from the folders alone.
+`raffed.analysis` makes tables and figures of this file. In a table that is tuned, a row begins with its
+trials. Once those of a rung have ended, the best of them go on, and at the end the chosen setting runs with
+fresh seeds. So such a table is planned again after its trials. The folders alone say what is finished.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ SETTINGS: dict[str, Callable[[Method], Tiny]] = {
 }
 
 # For all methods in `make test`: a network with BatchNorm and with all that may be added
-QUICK = "dropout, augmented, clipped"
+MARKS = {"dropout, augmented, clipped": (), "plain": pytest.mark.more}
 
 
 def pair(tiny: Tiny, double: bool = True) -> tuple[Tiny, Tiny]:
@@ -99,15 +99,7 @@ def agree_in_all(alone: Tiny, together: Tiny, tolerance: float = 1e-9) -> None:
 
 @pytest.mark.parametrize(
     "setting",
-    [
-        QUICK,
-        pytest.param("plain", marks=pytest.mark.more),
-        *(
-            pytest.param(setting, marks=pytest.mark.slow)
-            for setting in SETTINGS
-            if setting not in (QUICK, "plain")
-        ),
-    ],
+    [pytest.param(setting, marks=MARKS.get(setting, pytest.mark.slow)) for setting in SETTINGS],
 )
 @pytest.mark.parametrize("variant", OBJECTIVES)
 def test_a_stack_of_clients_trains_as_each_client_alone(variant: str, setting: str) -> None:

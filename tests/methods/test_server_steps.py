@@ -166,7 +166,7 @@ CANCEL, THREE = [(1.0, 0.2), (-0.8, 0.2)], [(1.0, 0.0), (0.0, 1.0), (0.0, 0.0)]
         ([(0.0, 0.0)] * 2, [0.5, 0.5], 0.0, 1.0),  # nothing moves
     ],
 )
-def test_the_rate_of_updates_that_cancel_have_other_weights_agree_or_do_not_move(
+def test_the_server_s_rate_is_large_where_updates_cancel_and_1_where_they_agree(
     deltas: Sequence[tuple[float, ...]], p: list[float], epsilon: float, wanted: float
 ) -> None:
     assert rate(deltas, p, epsilon) == pytest.approx(wanted, abs=1e-7)

@@ -1,4 +1,4 @@
-"""What a method asks of a client's training, as kinds of ingredients: terms of the objective, and the rest.
+"""The kinds of ingredients by which a method changes a client's training.
 
 Terms, heads and corrections change the shared objective or its gradient. Descent, opening and whole solvers
 change its steps. `Personal` makes a client's own model.

@@ -1,7 +1,7 @@
 """What the clients of a round train: one client's visit to a round, and the phases handed to an executor.
 
 A `Visit` is one client in one round: what it and its ingredients know, and how far its training has come.
-The phases are openings, objectives, batches and streams.
+Each phase gets its opening, its objective, its batches and its streams of random numbers here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""A training phase of one client as data, and what a client keeps of its optimiser from round to round."""
+"""A training phase of one client as data, and what a client keeps of its optimiser from round to round.
+
+A round consists of a few training phases per client: the passes of shared training, then private training.
+`TrainingPhase` holds what differs between clients, and `ClientTask` holds what is minimised, which is the
+same for all of them. Phases are executed one after the other (session.py) or stacked
+(stacked/executor.py).
+"""
 
 from __future__ import annotations
 

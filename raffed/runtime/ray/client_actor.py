@@ -17,9 +17,9 @@ import ray
 from ray.exceptions import RayActorError, RayError
 
 from raffed.runtime.machine import begin_bits, begin_training, gpu_of
-from raffed.runtime.ray.nodes import check_same
+from raffed.runtime.ray.nodes import CodeVersions, check_same
 from raffed.runtime.ray.serving import Serving
-from raffed.runtime.ray.transport import Call, CallId, RayCallId
+from raffed.runtime.ray.transport import Call, CallId, RayCallId, RayCalls
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from raffed.core.measures.scores import ScoreCounts
     from raffed.core.messages import Broadcast
     from raffed.runtime.api import ActorShare, Report, ServerWork, SurveyedClient
-    from raffed.runtime.ray.nodes import CodeVersions
-    from raffed.runtime.ray.transport import RayCalls
     from raffed.runtime.setup import Setup
 
     Trained: TypeAlias = tuple[PartialSum, list[Report]]
