@@ -299,8 +299,8 @@ def _steps(sweep: Sweep, method: str, cost: JsonObject, runs: Runs) -> str:
     place = (sweep.folder / folder_name(method) / TRIALS).resolve()
     tried = [str(name) for name, path in runs.runs["folder"].items() if Path(path).resolve().parent == place]
     steps = [section(runs.files[name], "effective").get("steps") for name in tried]
-    done = runs.runs.loc[tried, "rounds_done"].tolist()
-    if None in steps or sum(done) != cost.get("rounds"):
+    done = runs.runs.loc[tried, "rounds_done"].tolist() if tried else []
+    if not done or None in steps or sum(done) != cost.get("rounds"):
         return "–"
     return f"{sum(per_round * rounds for per_round, rounds in zip(steps, done, strict=True)):.0f}"
 

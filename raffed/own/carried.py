@@ -158,10 +158,10 @@ class CarriedCode:
         place, text = self.sources.place, self.sources.reference
         if place.home in _OWN:
             return
-        if not gate.is_said(text):  # then only these files are importable
+        if not gate.is_said(text):
             install(self._at(self._root()), text)
-            admit(text)
-            return
+            if admit(text) is not None:  # then only these files are importable
+                return
         if is_file(place.home) or place.home == NOTEBOOK:
             install(self._at(self._root()))
             return

@@ -18,6 +18,7 @@ from safetensors.numpy import load_file
 from raffed.config.run import RunConfig
 from raffed.errors import UsageError
 from raffed.own.carried import packed
+from raffed.own.gate import note_toml
 from raffed.own.located import changed, is_reference
 from raffed.own.names import reference_to
 from raffed.own.resolve import load, sources_of, stored_module
@@ -25,6 +26,7 @@ from raffed.own.user_code import UserCodeError
 from raffed.results.runfile import read_run
 from raffed.runtime.setup import prepare_run
 from tests.cli.conftest import QUICK, Cli
+from tests.forging import forget_references
 from tests.warm import python
 
 
@@ -256,12 +258,21 @@ def test_a_file_that_is_not_there_travels_with_its_neighbours(lab: Path, away: P
     assert len(list(folder.iterdir())) == 1
 
 
-def test_a_package_that_travels_comes_before_another_version_of_it(lab: Path, away: Path) -> None:
+@pytest.mark.parametrize("away_has", ["another", "none"])
+@pytest.mark.parametrize("named", ["typed", "in a file.toml"])
+def test_a_package_that_travels_comes_before_another_version_of_it(
+    lab: Path, away: Path, named: str, away_has: str
+) -> None:
     package(lab, "lab_t")
+    forget_references()
+    if named != "typed":
+        note_toml(lab, {"method": "lab_t.methods:prox"})
     (lab / "code").write_bytes(pickle.dumps(packed({"method": "lab_t.methods:prox"})))
-    other = package(away, "lab_t")
-    write(other / "pulls.py", "def pull():\n    return 4\n")
+    if away_has == "another":
+        other = package(away, "lab_t")
+        write(other / "pulls.py", "def pull():\n    return 4\n")
     assert elsewhere(away, lab / "code", "print(load('lab_t.methods:prox')())") == "3"
+    forget_references()
 
 
 def test_a_setup_brings_its_code_along_before_anything_else_is_read(lab: Path, away: Path) -> None:
