@@ -113,7 +113,7 @@ def _line(item: Reproduction, runs: Runs) -> list[str]:
     files = _files(item)
     cells = verdict_counts(item, runs)
     claims = claim_counts(item, runs).partition(": ")[2] or "–"
-    return [_key(item), item.about["scale"], cells, claims, str(len(files)), _seeds(files)]
+    return [_key(item), item.about["scale"], cells, claims, str(len(files)), _listed(files)]
 
 
 def _part(item: Reproduction, runs: Runs, prose: Path, picture: str) -> str:
@@ -139,11 +139,17 @@ def _made(item: Reproduction) -> str:
     ways = _each(_way(file) for file in files)
     named = sorted({str(file.get("commit") or "unknown")[:COMMIT] for file in files})
     commits = ", ".join(named) if len(named) <= NAMED else f"{len(named)} of them"
-    again = f"raffed reproduce {_key(item)} --scale {scale} --out checker --execution serial"
+    again = f"raffed reproduce {_key(item)} --scale {scale} --seeds {len(_seeds(files))}"
+    again += " --numerics portable" * all(map(_portable, files))
     return (
-        f"{len(files)} runs with the seeds {_seeds(files)}: {ways}. "
-        f"Commits of raffed: {commits}. The same again:\n\n```sh\n{again}\n```"
+        f"{len(files)} runs with the seeds {_listed(files)}: {ways}. Commits of raffed: {commits}. "
+        f"The whole table again:\n\n```sh\n{again} --out checker --execution serial\n```"
     )
+
+
+def _portable(file: JsonObject) -> bool:
+    """Return whether every machine computes the bits of a run."""
+    return section(section(file, "config"), "numerics").get("bits") == "portable"
 
 
 def _way(file: JsonObject) -> str:
@@ -154,7 +160,8 @@ def _way(file: JsonObject) -> str:
     name = (
         ", ".join(card) if isinstance(card, list) else card or hardware.get("processor") or "unknown machine"
     )
-    return f"{name}, {f'in stacks of {cohort}' if cohort > 1 else 'one client at a time'}"
+    bits = ", portable bits" * _portable(file)
+    return f"{name}, {f'in stacks of {cohort}' if cohort > 1 else 'one client at a time'}{bits}"
 
 
 def _files(item: Reproduction) -> list[JsonObject]:
@@ -165,8 +172,12 @@ def _key(item: Reproduction) -> str:
     return f"{item.about['paper']}/{item.about['name']}"
 
 
-def _seeds(files: Iterable[JsonObject]) -> str:
-    return ", ".join(map(str, sorted({int(section(file, "config")["seed"]) for file in files})))
+def _seeds(files: Iterable[JsonObject]) -> list[int]:
+    return sorted({int(section(file, "config")["seed"]) for file in files})
+
+
+def _listed(files: Iterable[JsonObject]) -> str:
+    return ", ".join(map(str, _seeds(files)))
 
 
 def _each(texts: Iterable[str]) -> str:

@@ -184,6 +184,11 @@ def test_the_page_on_the_zoo_is_made_from_the_records_that_it_names(monkeypatch:
     assert zoo_page([Path(name) for name in names], ZOO) == text("zoo.md")
 
 
+def test_a_table_of_an_earlier_protocol_names_no_command_that_would_make_it_again() -> None:
+    for table in re.split("^## ", text("zoo.md"), flags=re.MULTILINE)[1:]:
+        assert ("by an earlier protocol" in table) != ("`raffed reproduce zoo/" in table)
+
+
 def test_the_page_says_of_which_methods_a_hash_does_not_name_the_scored_model() -> None:
     """They are those whose server's rule evaluates other weights than it broadcasts."""
     others = {

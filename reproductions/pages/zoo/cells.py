@@ -1,4 +1,7 @@
-"""What is behind each cell of a tuned table: its seeds, its hashes, and the command that makes it again."""
+"""What is behind each cell of a tuned table: its seeds, its hashes, and the command that makes it again.
+
+A table of an earlier protocol has no such command: today's would tune and run its rows in another way.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,23 @@ from raffed.analysis.reproduction.item_runs import Reproduction
 from raffed.analysis.runs.files import JsonObject
 from raffed.analysis.runs.load import Runs
 
+from ...zoo.items import ITEMS
 from .rows import Scores, run_names
 
 DIGITS = 12  # of a SHA-256 that are shown
 Records: TypeAlias = Sequence[tuple[str, str]]  # name and address of packed records
 
 
+def of_today(item: Reproduction) -> bool:
+    """Return whether today's `raffed reproduce` tunes and runs the rows of this table as they were."""
+    about = item.about
+    return any((table.name, table.note) == (about["name"], about["note"]) for table in ITEMS)
+
+
 def anchor(item: Reproduction, row: str, column: str) -> str:
     """Return the place on the page that a cell leads to."""
     words = f"{item.about['paper']} {item.about['name']} {column} {row}".lower()
+    words = words if of_today(item) else f"earlier {words}"
     return re.sub(r"[^a-z0-9]+", "-", words).strip("-")
 
 
@@ -59,13 +70,14 @@ def details(item: Reproduction, runs: Runs, column: str, by_row: Scores, records
         by_row: Row → seed → the measure, a fraction.
         records: Name and address of the packed records that the runs come from.
     """
-    lines = ["| Method | Accuracy by seed, % | Weights by seed (SHA-256) | Command |", "| :-- " * 4 + "|"]
+    titles = ["Method", "Accuracy by seed, %", "Weights by seed (SHA-256)", *["Command"] * of_today(item)]
+    lines = [f"| {' | '.join(titles)} |", "| :-- " * len(titles) + "|"]
     for cell in item.about["cells"]:
         if cell["column"] == column and str(cell["row"]) in by_row:
             lines.append(_line(item, runs, cell, by_row[str(cell["row"])]))
     links = ", ".join(f"[{name}]({address})" for name, address in records)
     source = f"\nThe rows of these runs are in the record {links}.\n" if links else ""
-    title = f"<summary>Seeds, hashes and commands of {for_markdown(column)}</summary>"
+    title = f"<summary>Seeds and hashes of {for_markdown(column)}</summary>"
     return "\n".join(['<details markdown="1">', title, "", *lines, source, "</details>"])
 
 
@@ -75,11 +87,10 @@ def _line(item: Reproduction, runs: Runs, cell: JsonObject, scores: Mapping[int,
     behind = runs.runs.loc[run_names(item, cell, runs)]
     hashes = behind["hashes.weights"] if "hashes.weights" in behind else behind["seed"].map(lambda _: "")
     weights = {int(seed): str(digest)[:DIGITS] for seed, digest in zip(behind["seed"], hashes, strict=True)}
-    invocation = command(item, row, column)
     cells = (
         f'<a id="{anchor(item, row, column)}"></a>{for_markdown(row)}',
         ", ".join(f"{seed}: {100 * scores[seed]:.2f}" for seed in sorted(scores)),
         ", ".join(f"{seed}: `{weights[seed]}`" for seed in sorted(weights) if weights[seed]) or "–",
-        f"`{invocation}`",
+        *([f"`{command(item, row, column)}`"] if of_today(item) else []),
     )
     return f"| {' | '.join(cells)} |"

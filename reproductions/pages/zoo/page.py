@@ -16,7 +16,7 @@ from raffed.analysis.reproduction.verdicts import seeds_in_words
 from raffed.analysis.runs.load import Runs, section
 from raffed.analysis.table import TextTable, as_markdown
 
-from .cells import Records, details, linked
+from .cells import Records, details, linked, of_today
 from .rows import (
     DIVERGED,
     TOO_FEW,
@@ -36,6 +36,9 @@ from .rows import (
 
 EVERYWHERE = "on every split"
 MORE = 1.05  # times the baseline's bytes from which a row is named
+EARLIER = """, by an earlier protocol
+
+These runs were tuned in another way, which is told below, so no command of today makes them again."""
 SCORED = {  # measures that only some rows have, in a few words
     "accuracy_last": "last round",
     "personal_last": "last round",
@@ -59,7 +62,7 @@ def item_page(item: Reproduction, runs: Runs, records: Records = (), docs: str =
     compared = {name: against(by_column[name], baseline, lost[name]) for name in names}
     costs = {name: cost(item, runs, name) for name in names}
     parts = [
-        f"## {item.title}",
+        f"## {item.title}{'' if of_today(item) else EARLIER}",
         _overview(baseline, {name: by_column[name] for name in names if by_column[name]}, compared),
         *_summary(by_column, compared, costs, baseline, docs, item.about["left_out"], lost),
         folded("How every row was tuned and compared", _protocol(item, by_column)),
