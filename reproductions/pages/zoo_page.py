@@ -40,8 +40,8 @@ accuracy with each seed, the hashes of the final weights, and the command that m
 
 Any part may run by itself: rows and splits are chosen by `--only`, and the same command goes on where it
 stopped. Parts with one `--out` make one table, also if they run at the same time. `--tables` runs nothing and
-collects all that is finished. Records are unpacked by `--unpack`, and the command goes on with those of today's
-protocol.
+collects all that is finished. Records are unpacked by `--unpack`, and the command goes on with those of
+today's protocol.
 
 A hash is that of the weights that the server sends on after the last round. CCVR, CReFF, FedACG, FedDC,
 FedDyn, FedExP and FedLoGe can be scored with another model, which the server makes beside these weights and
