@@ -133,6 +133,8 @@ def with_compression(method: Method, rule: CompressionRule, asked: str, privacy:
     against = ""
     if method.split.personal == "all":
         against = f"the clients of {method.name} upload no weights"
+    elif rule.feedback and method.opening is not None and method.hooks["shares"]:
+        against = f"with feedback=true {method.name} could add to one model what was left out of another"
     elif privacy.masks:
         against = "a masked upload has a random number in every place, so none can be left out or shortened"
     elif privacy.noise and privacy.noise_at == "client":
