@@ -308,7 +308,7 @@ def export(
 
     Args:
         place (RUN): Folder or URL of a finished run.
-        out (FILE): New file for the state_dict, such as model.pt.
+        out (FILE): New file for the state_dict, such as model.pt or model.safetensors.
         onnx (FILE): New file for the network as ONNX (raffed[onnx]).
         client: A client's personalised model in place of the global one.
         best: The weights of the round that was best on validation data.

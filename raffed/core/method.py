@@ -9,7 +9,7 @@ client and, under vmap, for many.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -26,7 +26,7 @@ from raffed.core.ingredients import (
     Term,
     UnchangedLogits,
 )
-from raffed.core.ingredients.base import is_raffeds, remembers, tells_shares
+from raffed.core.ingredients.base import is_raffeds, remembers
 from raffed.core.ingredients.declared import Needed, check_declared
 from raffed.core.losses import Criterion
 from raffed.core.params import REGISTRY, Params, Record
@@ -39,7 +39,7 @@ from raffed.own.user_code import check_many, check_pairs, check_slot, with_artic
 # Hooks of an ingredient that are called only if its class has one of its own
 HOOKS: Final = (
     *("needs_held_out", "caution", "server_init", "server_step", "report"),
-    *("client_init", "finish", "outgoing", "report_client"),
+    *("client_init", "finish", "outgoing", "shares", "report_client"),
 )
 
 
@@ -148,18 +148,7 @@ class Method:
         self._check_slots()
         if self.criterion is not None:
             self._check_loss(self.criterion)
-        for why in (
-            *_misplaced(self.message, self.solver, self.optimizer),
-            *_of_terms([type(term).__name__ for term in self.terms]),
-            *_of_shares(ingredient for _, ingredient in self.ingredients()),
-            *(() if self.solver is None else _of_a_solver(self, self.solver)),
-            *_of_a_correction(self.correction, self.passes),
-        ):
-            raise UsageError(f"{self.name}: {why}")
         held, split = self.ingredients(), self.split
-        own_layers = split.personal != "none" or split.buffers == "local"
-        needs_sgd = any(ingredient.needs_sgd for _, ingredient in held)
-        one_rate = any(ingredient.needs_one_rate for _, ingredient in held)
         hooks = {
             hook: {
                 slot: ingredient
@@ -168,6 +157,17 @@ class Method:
             }
             for hook in HOOKS
         }
+        for why in (
+            *_misplaced(self.message, self.solver, self.optimizer),
+            *_of_terms([type(term).__name__ for term in self.terms]),
+            *_of_shares([type(ingredient).__name__ for ingredient in hooks["shares"].values()]),
+            *(() if self.solver is None else _of_a_solver(self, self.solver)),
+            *_of_a_correction(self.correction, self.passes),
+        ):
+            raise UsageError(f"{self.name}: {why}")
+        own_layers = split.personal != "none" or split.buffers == "local"
+        needs_sgd = any(ingredient.needs_sgd for _, ingredient in held)
+        one_rate = any(ingredient.needs_one_rate for _, ingredient in held)
         derived = {
             "has_global": not own_layers and self.server.has_global,
             "needs_sgd": needs_sgd,
@@ -252,7 +252,7 @@ class Method:
         summed = [
             slot
             for slot, part in self.ingredients()
-            if slot == "message" or type(part).server_step is not Ingredient.server_step or tells_shares(part)
+            if slot == "message" or slot in {**self.hooks["server_step"], **self.hooks["shares"]}
         ]
         if self.split.personal == "all":
             return "its clients share no weights"
@@ -350,9 +350,8 @@ def _of_terms(names: list[str]) -> Iterator[str]:
             )
 
 
-def _of_shares(ingredients: Iterable[Ingredient]) -> Iterator[str]:
+def _of_shares(tellers: list[str]) -> Iterator[str]:
     """Yield that several ingredients tell shares of columns, of which only one set can be added up."""
-    tellers = [type(ingredient).__name__ for ingredient in ingredients if tells_shares(ingredient)]
     if len(tellers) > 1:
         yield f"{' and '.join(tellers)} both tell shares of columns; leave `shares` out of all but one"
 

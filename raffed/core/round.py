@@ -173,13 +173,15 @@ class ClientModels:
 class ClientRound(ClientModels):
     """The result of a client's round: what stays on its side, and its upload.
 
-    `start` is the model as downloaded, joined with the client's own layers. `idle` names the user's own terms
-    whose value had no gradient.
+    `start` is the model as downloaded, joined with the client's own layers. `still` is what the client would
+    upload if it had not moved (`raffed.core.method.unmoved`) from that or, if it tells shares, from the model
+    after its opening. `idle` names the user's own terms whose value had no gradient.
     """
 
     upload: Upload
     client_state: ClientState
     start: State
+    still: Params
     loss: float
     steps: int
     idle: tuple[str, ...] = ()
@@ -302,11 +304,12 @@ def _conclude(m: Method, visit: Visit) -> ClientRound:
     sent = sent.clone() if m.keeps_state else sent
     for slot, ingredient in m.hooks["outgoing"].items():
         sent = ingredient.outgoing(sent, views[slot])
+    shares = [ingredient.shares(views[slot]) for slot, ingredient in m.hooks["shares"].items()]
+    begun = k.start if shares else visit.downloaded
+    still = unmoved(m.split.shared(begun.w, k.spec.norms), m.sends_update)
     if m.compression is not None:
-        start = unmoved(m.split.shared(visit.downloaded.w, k.spec.norms), m.sends_update)
-        sent, left = m.compression.compress(sent, start, views["compression"])
+        sent, left = m.compression.compress(sent, still, views["compression"])
         done["compression"] = left, None
-    shares = (ingredient.shares(views[slot]) for slot, ingredient in m.ingredients())
     local_buffers = m.split.buffers == "local"
     upload = Upload(
         n=visit.participant.data.n if m.mean.by == "samples" else None,
@@ -314,7 +317,7 @@ def _conclude(m: Method, visit: Visit) -> ClientRound:
         b=Params({}) if local_buffers else k.state.b.clone(),
         slots={slot: wire for slot, (_, wire) in done.items() if wire is not None},
         report=None if m.mean.reweighting is None else m.mean.reweighting.report(k.class_counts),
-        shares=next((told for told in shares if told is not None), None),
+        shares=shares[0] if shares else None,
     )
     kept: dict[str, Private] = {slot: memory for slot, (memory, _) in done.items() if memory is not None}
     stays = k.state.b if local_buffers else Params({})
@@ -326,6 +329,7 @@ def _conclude(m: Method, visit: Visit) -> ClientRound:
         upload=upload,
         client_state=after,
         start=visit.downloaded,
+        still=still,
         trained=k.state,
         views=views,
         loss=visit.loss,

@@ -44,7 +44,7 @@ class AdaptiveAggregation(Opening[Mixing, Mixture]):
 
     Attributes:
         lr: η_W, the learning rate of W.
-        share: Fraction of the samples in the slice.
+        share: Fraction of the samples in the slice, which has at least two of them.
         tensors: Number of the upper tensors. 0: all.
         first_epochs: Passes when W is learned for the first time.
         from_initial: Whether the last model of a client that comes for the first time is the initial one.
@@ -75,7 +75,7 @@ class AdaptiveAggregation(Opening[Mixing, Mixture]):
         return 1.0 if bool(k.mine.learned) else self.first_epochs
 
     def samples(self, n: int, generator: torch.Generator) -> Tensor:
-        size = max(int(self.share * n), 1)
+        size = max(int(self.share * n), min(2, n))  # BatchNorm cannot normalise one sample
         begin = int(torch.randint(n - size + 1, (), generator=generator))
         return torch.arange(begin, begin + size)
 
@@ -113,7 +113,7 @@ def fedala(
         float, Range(0.0, 1e6), Strength(), Doc("η_W, learning rate of the weights; 0 is FedAvg.")
     ] = 1.0,
     share: Annotated[
-        float, Range(0.0, 1.0, open_low=True), Doc("Fraction of a client's samples that W is learned on.")
+        float, Range(0.0, 1.0, open_low=True), Doc("Share of the samples that W is learned on, at least two.")
     ] = 0.8,
     tensors: Annotated[
         int, Range(0), Doc("How many of the last tensors are mixed (2: the output layer); 0 is all.")
@@ -149,7 +149,8 @@ def fedala(
     `first_epochs` passes. It also lets all clients learn W in every round, to score them, and the mixture
     then is a client's last model even if the client does not train; here W and the last model are those of
     the client's last participation, and a survey of all clients (`--survey`) learns W for the scores and
-    keeps nothing. Batches of the slice are shuffled. BatchNorm's statistics are averaged, and in the released
+    keeps nothing. The slice has at least two samples where the client has, because BatchNorm cannot normalise
+    one, and its batches are shuffled. BatchNorm's statistics are averaged, and in the released
     code they stay with their client.
     """
     opening = (

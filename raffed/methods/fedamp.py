@@ -76,7 +76,7 @@ class AttentiveMixing(MixedUploads):
         unit = float(squares.sum()) / pairs if self.relative and pairs else 1.0
         xi = self.alpha / self.sigma * torch.exp(-squares / (self.sigma * (unit or 1.0)))
         xi.fill_diagonal_(0.0)
-        return xi + torch.diag(1.0 - xi.sum(1))
+        return xi + torch.diag((1.0 - xi.sum(1)).clamp(min=0.0))
 
 
 class HeuristicMixing(MixedUploads):

@@ -46,7 +46,7 @@ def discrepancy(class_counts: Tensor, measure: Measure) -> Tensor:
     """Distance [] float64 between the label distribution of class counts [C] and the uniform one.
 
     "l2" is ‖D − 1/C‖, √(1 − 1/C) for a client of one class. "kl" is KL(D ‖ uniform) in nats, log C for such a
-    client. "cosine" is 1 minus the cosine of the two vectors.
+    client. "cosine" is 1 minus the cosine of the two vectors. What rounding leaves of 0 is 0.
     """
     shares = class_counts.to(torch.float64) / class_counts.sum()
     classes = len(shares)
@@ -57,7 +57,7 @@ def discrepancy(class_counts: Tensor, measure: Measure) -> Tensor:
         distance = 1.0 - shares.sum() / (shares.norm() * classes**0.5)
     else:
         distance = torch.special.xlogy(shares, shares * classes).sum()
-    return distance
+    return torch.where(distance < 1e-12, 0.0, distance)
 
 
 @checked

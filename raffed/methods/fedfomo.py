@@ -227,7 +227,7 @@ def fedfomo(
     ] = "l2",
     judge: Annotated[
         Judge,
-        Doc("Samples by which a client judges models: its part of data.validation, or the training samples."),
+        Doc("By what clients judge models: their part of data.validation, if any, or training samples."),
     ] = "val",
     scaled: Annotated[
         bool, Doc("Whether the server divides a client's ω by |Σω| before it adds them up, as the code does.")
@@ -253,8 +253,10 @@ def fedfomo(
     norm, and its l2_root the sum of the norms of all tensors. The defaults are the equations.
 
     Departures: exploration decays by rounds; in the code it decays by local epochs, so that it is over after
-    one or two rounds, and the generator begins anew in every round, so that it repeats. The code's means of
-    clusters of clients as further candidates are left out. BatchNorm's statistics are mixed with the weights.
+    one or two rounds, and the generator begins anew in every round, so that it repeats. A client's preference
+    for itself begins at 0, in the code at 0.1; no list depends on it. The code's means of clusters of clients
+    as further candidates are left out. A client of one sample has no validation part, so its training sample
+    judges. BatchNorm's statistics are mixed with the weights.
     Validation samples are part of the method, so its validation scores are not those of unused samples.
     Only tens of clients are sensible: the server holds all models, and a client makes M + 2 passes.
     """

@@ -82,13 +82,14 @@ def head_shares(variance: Tensor, means: Tensor, floor: float) -> Tensor:
     Args:
         variance: V [K], float64, at least 0.
         means: h of every client [K, C · D], float64.
-        floor: Shares below it become 0, and the others are divided by their sum.
+        floor: Shares below it become 0, but for the largest, and the others are divided by their sum.
     """
     shares = []
     for h in means:
         gap = h - means
         alpha = simplex_minimum(torch.diag(variance) + gap @ gap.T)
-        alpha = torch.where(alpha < floor, 0.0, alpha)
+        # The largest may be below it as well, and equal ones differ by rounding
+        alpha = torch.where(alpha < min(floor, 0.999999 * float(alpha.max())), 0.0, alpha)
         shares.append(alpha / alpha.sum())
     return torch.stack(shares)
 
@@ -140,7 +141,7 @@ def fedpac(
         Doc("Learning rate of the head as a multiple of the run's, which the body has."),
     ] = 10.0,
     floor: Annotated[
-        float, Range(0.0, 0.1), Doc("Shares of heads below it become 0, and the others are scaled up.")
+        float, Range(0.0, 0.1), Doc("Shares of heads below it become 0, except the largest; the rest grows.")
     ] = 1e-3,
 ) -> Method:
     """FedPAC: a shared body pulled to class centres, and for each client a combination of heads.

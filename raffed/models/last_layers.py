@@ -259,7 +259,7 @@ def last_layers(
         Doc(
             "The head's initial rows: as the network has them (default), orthonormal (orthogonal), a simplex "
             "equiangular tight frame (etf), or FedLoGe's sparse one (sparse_etf); its bias is then 0. A file "
-            "of weights (--init) replaces them."
+            "of weights (--init) replaces them, but for a method that requires such rows."
         ),
     ] = "default",
 ) -> LastLayers:

@@ -10,18 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from safetensors.torch import save
 from torch import nn
 
 from raffed.config.run import RunConfig
 from raffed.core import seeds
-from raffed.core.context import ClientData
 from raffed.core.messages import Addressed, ServerState
 from raffed.core.method import Method
 from raffed.core.params import State
 from raffed.core.round import between_rounds, evaluated_broadcast
-from raffed.core.training.network import Network
 from raffed.core.training.session import Participant, TrainingSession, one_by_one
-from raffed.data.transforms import prepare_inputs
 from raffed.errors import RunFolderError, UsageError, check_new_file, writing
 from raffed.models.net import Net
 from raffed.models.own.wrapping import ModelInputs
@@ -32,8 +30,8 @@ from raffed.runs.checkpoint import BEST, CLIENT_STATES, checkpoints
 from raffed.runs.code_record import check_code
 from raffed.runs.folder import FINAL, run_config
 from raffed.runs.integrity import check_file
-from raffed.runtime.federated_data import FederatedData
-from raffed.runtime.initial_weights import begin_from, plain_module, put_state, read_initial
+from raffed.runtime.federated_data import ClientDataCache
+from raffed.runtime.initial_weights import plain_module, put_state, read_initial
 from raffed.runtime.record_files import ClientStateStore, load_server, restore_client_states, versions_in
 from raffed.runtime.run_method import method_of, network_of
 from raffed.runtime.setup import prepare_run
@@ -83,8 +81,8 @@ def export(
 
     Args:
         run: The run's folder or URL.
-        out: A new file for the state_dict, which `torch.load(FILE, weights_only=True)` reads. Its names are
-            those of the user's own class.
+        out: A new file for the state_dict, which `torch.load(FILE, weights_only=True)` reads, or a table of
+            safetensors if its name ends in .safetensors. Its names are those of the user's own class.
         onnx: A new file for the whole network in the ONNX format. It needs the package onnx.
         client: As in `load_model`.
         best: As in `load_model`.
@@ -116,7 +114,7 @@ def export(
     module = plain_module(net).eval()
     if out is not None:
         with writing(Path(out)), replacing(Path(out)) as part:
-            part.write_bytes(_saved(module))
+            part.write_bytes(_saved(module, Path(out).suffix))
     if onnx is not None:
         with writing(Path(onnx), "--onnx"), replacing(Path(onnx)) as part:
             _write_onnx(module, inputs, part)
@@ -133,10 +131,16 @@ def _beside(place: Path) -> Path:
     return place.with_suffix(".inputs.json" if place.suffix == ".json" else ".json")
 
 
-def _saved(module: torch.nn.Module) -> bytes:
-    """Return a module's weights as torch.save writes them. To a full disk it would raise a RuntimeError."""
-    stream = io.BytesIO()
-    torch.save({name: tensor.detach().clone() for name, tensor in module.state_dict().items()}, stream)
+def _saved(module: nn.Module, suffix: str) -> bytes:
+    """Return a module's weights as safetensors, if the suffix says so, or as torch.save writes them.
+
+    To a full disk torch.save would raise a RuntimeError.
+    """
+    rows, stream = torch.contiguous_format, io.BytesIO()
+    weights = {name: value.detach().clone(memory_format=rows) for name, value in module.state_dict().items()}
+    if suffix == ".safetensors":
+        return save(weights)
+    torch.save(weights, stream)
     return stream.getvalue()
 
 
@@ -175,12 +179,9 @@ def _inputs(about: RunContents) -> ModelInputs:
 
 def _initial_net(about: RunContents, config: RunConfig) -> Net:
     """Return the network with the weights that the run began with."""
-    inputs, model = _inputs(about), config.model
-    classes = len(about["classes"]["samples"])
-    value = seeds.seed(config.seed, "weights")
-    net = network_of(config).build(inputs.shape, classes, inputs.dtype, seed=value)
-    begin_from(net, read_initial(model), model.init)
-    return net
+    inputs, classes = _inputs(about), len(about["classes"]["samples"])
+    network = network_of(config, initial=read_initial(config.model))
+    return network.build(inputs.shape, classes, inputs.dtype, seed=seeds.seed(config.seed, "weights"))
 
 
 def _global(config: RunConfig, method: Method, server: ServerState) -> State:
@@ -209,23 +210,17 @@ def _personal(folder: Path, config: RunConfig, server: ServerState, client: int)
     net = make_network(setup.network, setup.data)
     spec = make_spec(setup.data, net.feature_dim, net.norm_names)
     session = TrainingSession(net, config.local, config.seed, spec, None, one_by_one)
+    data = ClientDataCache(setup.data, net, net.device, held_out=method.needs_held_out)
+    data.enter(setup.data.stage(server.round - 1))
     with scratch_folder() as scratch:
         store = scratch / "states"
         restore_client_states(checkpoints(folder)[-1] / CLIENT_STATES, store)
         versions = versions_in(store, client)
         kept = ClientStateStore(store, method.keeps_state)
-        participant = Participant(
-            client, kept.get(client, max(versions, default=0)), _data(setup.data, net, client)
-        )
+        state = kept.get(client, max(versions, default=0))
+        participant = Participant(client, state, data.client(client))
         models = between_rounds(method, server.broadcast(), participant, session)
     return models.personal_state(method)
-
-
-def _data(data: FederatedData, net: Network, client: int) -> ClientData:
-    rows = data.partition.train_at(client, data.stage(data.federation.rounds - 1))
-    x = prepare_inputs(data.dataset.x[rows], data.transform, data.dataset.max_value)
-    y = torch.from_numpy(data.dataset.y[rows])
-    return ClientData(net.arranged(x), y, torch.bincount(y, minlength=data.dataset.num_classes))
 
 
 def _write_onnx(module: nn.Module, inputs: ModelInputs, file: Path) -> None:

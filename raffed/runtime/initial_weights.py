@@ -111,15 +111,25 @@ UNREADABLE = (
 )
 
 
-def begin_from(net: Net, initial: Arrays | None, source: str) -> None:
-    """Copy the weights of `read_initial` into a network, if there are any.
+def begin_from(net: Net, initial: Arrays, source: str, framed: bool) -> None:
+    """Copy the weights of `read_initial` into a network.
+
+    Args:
+        net: The network.
+        initial: The weights.
+        source: Where they come from, for messages.
+        framed: Whether the rows of the head must have the lengths and angles that they have. Then the head of
+            `initial` is left out if its rows have others.
 
     Raises:
         UsageError: The names or shapes do not fit.
     """
-    if initial is not None:
-        tensors = {name: torch.from_numpy(np.array(value)) for name, value in initial.items()}
-        start_from(net, tensors, source)
+    head = net.head.state_dict()
+    frame = {name: value.clone() for name, value in head.items()}
+    start_from(net, {name: torch.from_numpy(np.array(value)) for name, value in initial.items()}, source)
+    rows, before = head["weight"], frame["weight"]
+    if framed and not torch.allclose(rows @ rows.T, before @ before.T, atol=1e-4):
+        net.head.load_state_dict(frame)
 
 
 def _tensors(path: Path) -> dict[str, torch.Tensor]:

@@ -133,6 +133,8 @@ def with_compression(method: Method, rule: CompressionRule, asked: str, privacy:
     against = ""
     if method.split.personal == "all":
         against = f"the clients of {method.name} upload no weights"
+    elif rule.feedback and method.opening is not None and method.hooks["shares"]:
+        against = f"with feedback=true {method.name} could add to one model what was left out of another"
     elif privacy.masks:
         against = "a masked upload has a random number in every place, so none can be left out or shortened"
     elif privacy.noise and privacy.noise_at == "client":
@@ -189,7 +191,7 @@ class NetworkRequest:
     def build(
         self, shape: tuple[int, ...], classes: int, dtype: str, *, seed: int = 0, quick: bool = False
     ) -> Net:
-        """Return the network. Imports torch.
+        """Return the network with the weights from which it starts. Imports torch.
 
         Args:
             shape: Shape of one prepared input.
@@ -199,9 +201,13 @@ class NetworkRequest:
             quick: Whether weights that take long to draw may be others (`quicker`).
         """
         from raffed.models.last_layers import quicker
+        from raffed.runtime.initial_weights import begin_from
 
         args = quicker(dict(self.args)) if quick else dict(self.args)
-        return build_for(self.model.name, args, shape, classes, seed, dtype)
+        net = build_for(self.model.name, args, shape, classes, seed, dtype)
+        if self.initial is not None:
+            begin_from(net, self.initial, self.model.init, "head_init" in dict(self.required))
+        return net
 
 
 def network_of(
@@ -239,7 +245,8 @@ def network_line(network: NetworkRequest) -> str:
     if not network.required:
         return ""
     needed = ", ".join(f"{name} = {_shown(value)}" for name, value in network.required)
-    return f"{network.method} builds the network with {needed}"
+    kept = f"; a head in {network.model.init} without such rows is left out" if network.initial else ""
+    return f"{network.method} builds the network with {needed}{kept if 'head_init' in needed else ''}"
 
 
 def _check_reserved(title: str, model: str, wanted: dict[str, Value]) -> None:

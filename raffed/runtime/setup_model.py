@@ -28,7 +28,6 @@ from raffed.errors import UsageError
 from raffed.models.net import Net
 from raffed.own.user_code import UserCodeError, user_errors
 from raffed.runtime.federated_data import FederatedData
-from raffed.runtime.initial_weights import begin_from
 from raffed.runtime.machine import COMPILED, check_use, graphs_enabled, kernels_enabled, uses_onednn
 from raffed.runtime.run_method import NetworkRequest
 
@@ -176,9 +175,7 @@ def check_network(
         return
 
     def parameters() -> Sequence[str]:
-        net = network.build(shape, classes, dtype, quick=True)
-        begin_from(net, network.initial, network.model.init)
-        return tuple(parameter for parameter, _ in net.named_parameters())
+        return tuple(n for n, _ in network.build(shape, classes, dtype, quick=True).named_parameters())
 
     key = repr(network.model), repr(network.args), shape, classes, dtype
     kept = _kept.get()  # within `read_once` a network is built once
@@ -192,7 +189,6 @@ def _check_own(network: NetworkRequest, shape: tuple[int, ...], classes: int, dt
     name, net = network.model.name, network.build(shape, classes, dtype)
     _check_passes(network, [parameter for parameter, _ in net.named_parameters()])
     check_seeded(net, network.build(shape, classes, dtype), name)
-    begin_from(net, network.initial, network.model.init)
     Laws(net, name, ModelInputs(shape, dtype), classes).check(network.numerics.cohort)
 
 
@@ -340,7 +336,6 @@ def make_network(network: NetworkRequest, data: FederatedData, device: torch.dev
         device: Where it computes.
     """
     module, numerics = _built(network, data), network.numerics
-    begin_from(module, network.initial, network.model.init)
     return Network(
         module,
         device,

@@ -24,8 +24,7 @@ from raffed.core.aggregation.uploads import PartialSum, UploadAccumulator
 from raffed.core.measures.scores import NO_SCORES, ScoreCounts
 from raffed.core.measures.term_strength import term_strengths
 from raffed.core.messages import Broadcast, Upload, moved
-from raffed.core.method import unmoved
-from raffed.core.params import State
+from raffed.core.params import Params, State
 from raffed.core.round import between_rounds, client_reported, client_rounds, explained, joined
 from raffed.core.server import replied
 from raffed.core.stacked.executor import stacked
@@ -65,32 +64,35 @@ class UploadPipeline:
     def __init__(self, setup: Setup) -> None:
         config = setup.config
         self._plan, self._privacy, self._seed = config.faults, config.privacy, config.seed
-        self._keep, self._sends_update = setup.method.keeps_uploads, setup.method.sends_update
+        self._keep = setup.method.keeps_uploads
         self._attackers = attackers(config.faults, config.seed, setup.partition.num_clients)
 
     def send(
         self,
         accumulator: UploadAccumulator,
-        uploads: Sequence[tuple[ParticipantOrder, Broadcast, Upload]],
+        uploads: Sequence[tuple[ParticipantOrder, Params, Upload]],
+        round: int,
         where: str,
     ) -> None:
         """Add up the uploads that count, and check that damaged ones are refused.
 
         Args:
             accumulator: The partial sum.
-            uploads: Clients with what they have downloaded and uploaded.
+            uploads: Clients with what they would upload if they had not moved, and what they upload.
+            round: Number of the round, counted from 0.
             where: Beginning of an error message.
         """
         counted = []
-        for entry, down, plain in uploads:
-            upload = self._guarded(self._sent(plain, down, entry.client), down, entry.client, where)
+        for entry, still, plain in uploads:
+            sent = self._sent(plain, still, round, entry.client)
+            upload = self._guarded(sent, still, round, entry.client, where)
             if entry.fault.outcome == "counted":
                 counted.append((entry.client, entry.weight, upload))
             elif entry.fault.outcome == "refused":
-                self._refuse(upload, down.round, entry.client, where)
+                self._refuse(upload, round, entry.client, where)
         if counted:
-            clients, weights, sent = zip(*counted, strict=True)
-            accumulator.add_all(clients, weights, sent, where)
+            clients, weights, whole = zip(*counted, strict=True)
+            accumulator.add_all(clients, weights, whole, where)
 
     def add_mask(self, accumulator: UploadAccumulator, share: ActorShare, round: int) -> None:
         """Add the masks of these clients to every sum, after all uploads were added, if the run has masks."""
@@ -99,14 +101,12 @@ class UploadPipeline:
                 if entry.fault.outcome == "counted":
                     accumulator.add_mask(Mask(self._seed, round, entry.client, share.peers))
 
-    def _sent(self, upload: Upload, broadcast: Broadcast, client: int) -> Upload:
+    def _sent(self, upload: Upload, still: Params, round: int, client: int) -> Upload:
         """Return what a client sends. An attacker sends something else than it has trained."""
-        if client not in self._attackers:
-            return upload
-        start = unmoved(broadcast.w, self._sends_update)
-        return attacked(upload, start, self._plan, self._seed, broadcast.round, client)
+        attacks = client in self._attackers
+        return attacked(upload, still, self._plan, self._seed, round, client) if attacks else upload
 
-    def _guarded(self, upload: Upload, broadcast: Broadcast, client: int, where: str) -> Upload:
+    def _guarded(self, upload: Upload, still: Params, round: int, client: int, where: str) -> Upload:
         privacy = self._privacy
         if privacy.clip is None:
             return upload
@@ -123,9 +123,9 @@ class UploadPipeline:
                 "the weights, which clipping and noise do not cover; use a method that sends weights "
                 "alone, and a network without BatchNorm"
             )
-        w = clip_update(upload.w, unmoved(broadcast.w, self._sends_update), privacy.clip)
+        w = clip_update(upload.w, still, privacy.clip)
         if privacy.noise_at == "client":
-            stream = seeds.generator(self._seed, "privacy", broadcast.round, client)
+            stream = seeds.generator(self._seed, "privacy", round, client)
             w = add_noise(w, privacy.noise * privacy.clip, stream)
         return upload if w is upload.w else upload.replace(w=w)
 
@@ -191,7 +191,7 @@ class ClientWorker:
         accumulator = UploadAccumulator(self.method.keeps_uploads, self.setup.config.clock.mixing)
         reports: list[Report] = []
         # Small uploads are added up together, because an operation costs more than its numbers
-        waiting: list[tuple[ParticipantOrder, Broadcast, Upload]] = []
+        waiting: list[tuple[ParticipantOrder, Params, Upload]] = []
         where = f"{self.method.name}, round {broadcast.round + 1}"  # counted from 1, as in the metric rows
         at_once = together(self.net.w_layout.size)
         here = moved(broadcast, self.device)
@@ -224,10 +224,10 @@ class ClientWorker:
             with watch.part("disk"):
                 for participant, done in pairs:
                     self.store.put(participant.client, broadcast.round + 1, done.client_state)
-            waiting += zip(stack, sent, [done.upload for done in rounds], strict=True)
+            waiting += [(entry, done.still, done.upload) for entry, done in zip(stack, rounds, strict=True)]
             if len(waiting) >= at_once:
                 with explained(self.method), watch.part("sums"):
-                    self.uploads.send(accumulator, waiting, where)
+                    self.uploads.send(accumulator, waiting, broadcast.round, where)
                 waiting = []
             for (participant, done), down, score in zip(pairs, sent, scores, strict=True):
                 by = self.method.compression
@@ -247,7 +247,7 @@ class ClientWorker:
                     )
                 )
         with explained(self.method), watch.part("sums"):
-            self.uploads.send(accumulator, waiting, where)
+            self.uploads.send(accumulator, waiting, broadcast.round, where)
         with watch.part("sums"):
             self.uploads.add_mask(accumulator, share, broadcast.round)
             partial = accumulator.export()

@@ -10,19 +10,18 @@ import pytest
 import torch
 
 import raffed
-from raffed import Data, Faults, Numerics, Privacy, RunConfig
+from raffed import Data, Faults, Local, Numerics, Privacy, RunConfig
 from raffed.attacks.protocol import observed
 from raffed.config.aggregation import CompressionRule, Quantize, TopK
-from raffed.core.aggregation.robust_means import clip_update
 from raffed.core.ingredients import Compression, CompressionWithFeedback
-from raffed.core.method import Method, unmoved
+from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.errors import UsageError
 from raffed.methods import build_method
 from raffed.runtime.setup import prepare_run
 from tests.laws.test_faults import config
 from tests.params import one_in
-from tests.tiny import SHORT, Tiny, bare_context, client_data, network, over_methods
+from tests.tiny import SHORT, Tiny, bare_context, client_data, network, over_methods, same_bits
 
 
 def run(name: str = "", method: str = "fedavg", rounds: int = 2, **args: object) -> RunConfig:
@@ -91,6 +90,7 @@ def test_what_is_left_out_and_what_is_sent_make_up_every_update() -> None:
             "noise of the clients is added to every number",
         ),
         (run("quantize", "solo"), "the clients of SOLO upload no weights"),
+        (run("topk", "ifca"), "with feedback=true IFCA could add to one model what was left out of another"),
     ],
 )
 def test_what_cannot_be_compressed_is_refused(asked: RunConfig, message: str) -> None:
@@ -156,14 +156,15 @@ def test_a_rounded_update_is_off_by_less_than_a_step_of_the_update(bits: int) ->
         assert off <= largest / (2 ** (bits - 1) - 1) + 1e-6, name
 
 
-def test_a_client_that_has_not_moved_uploads_the_same_compressed_or_not() -> None:
-    rule = TopK(0.3, feedback=False)
-    nova = compressed("fednova", rule)
-    nova.local = replace(nova.local, lr=0.0)
-    nova.arrange()
-    before = nova.server.w
-    nova.step([0, 1, 2, 3])
-    assert torch.equal(nova.server.w.flat, before.flat)
+@pytest.mark.parametrize("name", ["fednova", "ifca"])
+def test_a_client_that_has_not_moved_uploads_the_same_compressed_or_not(name: str) -> None:
+    tiny = compressed(name, TopK(0.3, feedback=False))
+    tiny.local = replace(tiny.local, lr=0.0)
+    tiny.arrange()
+    before = tiny.server.broadcast()
+    tiny.step([0, 1, 2, 3])
+    after = tiny.server.broadcast()
+    assert same_bits([after.w, after.slots.get("opening")], [before.w, before.slots.get("opening")])
 
 
 @pytest.mark.parametrize(("kind", "strength"), [("sign_flip", 1.0), ("scaling", 3.0), ("backdoor", 3.0)])
@@ -184,13 +185,10 @@ def test_an_attacker_does_to_the_update_what_it_does_to_fedavg_s(kind: Any, stre
     assert losses("fednova") == pytest.approx(losses("fedavg"), rel=1e-4)
 
 
-def test_clipping_bounds_the_length_of_the_update_itself() -> None:
-    """(3, 4) of length 5 is cut to 1, from w^t = (10, 10)."""
-    method = build_method("fednova", {})
-    received = Params({"body.w": torch.tensor([10.0, 10.0])})
-    sent = Params({"body.w": torch.tensor([3.0, 4.0])})
-    cut = clip_update(sent, unmoved(received, method.sends_update), 1.0)
-    torch.testing.assert_close(cut["body.w"], torch.tensor([0.6, 0.8]))
+def test_attackers_that_have_not_moved_move_no_model_of_ifca() -> None:
+    still = replace(config("ifca"), local=Local(lr=0.0))
+    scaled = replace(still, faults=Faults(attack="scaling", attackers=0.9))
+    assert raffed.run(scaled).personalization == raffed.run(still).personalization
 
 
 def test_leakage_finds_the_same_gradient_in_an_update_as_in_weights() -> None:
@@ -204,16 +202,12 @@ def test_leakage_finds_the_same_gradient_in_an_update_as_in_weights() -> None:
 
 @over_methods
 def test_every_method_says_whether_it_uploads_weights_or_updates(name: str) -> None:
-    """At the rate 0 a client uploads what `unmoved` says, or nearly so where the method has a rate of its
-    own. (IFCA's client with several models may choose another one than w^t.)
-    """
-    method: Method = build_method(name, {"clusters": 1} if name == "ifca" else {})
+    """At the rate 0 a client uploads what `still` says, or nearly so if the method has a rate of its own."""
+    method: Method = build_method(name, {})
     if method.split.personal == "all":
         return
     tiny = Tiny(method)
     tiny.local = replace(tiny.local, lr=0.0)
     tiny.arrange()
-    sent, received = tiny.visit(0).upload.w, tiny.server.w
-    assert float((sent - unmoved(received, method.sends_update)).flat.norm()) < 0.1 * float(
-        received.flat.norm()
-    )
+    done, received = tiny.visit(0), tiny.server.w
+    assert float((done.upload.w - done.still).flat.norm()) < 0.1 * float(received.flat.norm())

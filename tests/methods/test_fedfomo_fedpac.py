@@ -43,6 +43,7 @@ from raffed.methods.fedpac import (
 )
 from raffed.methods.fedproto import prototype_pull
 from raffed.methods.fedrep import fedrep
+from raffed.methods.fedsam import fedsam
 from raffed.methods.solo import solo
 from tests.core.test_addressed import DIGITS
 from tests.tiny import (
@@ -100,14 +101,11 @@ def test_a_worked_example_has_these_preferences_and_this_mixture(
     assert mixed(OLD, OTHERS, found).w["w"].tolist() == pytest.approx(ends, abs=1e-6)
 
 
-def test_without_a_better_candidate_a_client_begins_with_its_old_model_bit_for_bit() -> None:
+def test_the_only_better_candidate_is_taken_bit_for_bit_and_without_any_the_old_model() -> None:
     """(2)."""
-    assert mixed(OLD, OTHERS, torch.tensor([-0.1, 0.0, -0.2])) is OLD
-
-
-def test_the_only_better_candidate_is_taken_bit_for_bit() -> None:
     found = mixed(OLD, OTHERS, torch.tensor([-0.1, 0.3, 0.0], dtype=torch.float64))
     assert same_bits(found, OTHERS[1])
+    assert mixed(OLD, OTHERS, torch.tensor([-0.1, 0.0, -0.2])) is OLD
 
 
 def test_a_candidate_that_is_the_old_model_has_preference_0() -> None:
@@ -308,6 +306,9 @@ def test_shares_below_the_floor_become_0_and_the_others_are_scaled_up() -> None:
     """Of the shares .3266888, .0692137 and .6040975."""
     wanted = [0.3266888 / 0.9307863, 0.0, 0.6040975 / 0.9307863]
     assert head_shares(V, H, 0.07)[2].tolist() == pytest.approx(wanted, abs=1e-6)
+    assert head_shares(V, H, 0.7)[2].tolist() == [0.0, 0.0, 1.0]  # the largest stays
+    alike = torch.ones(12, 1, dtype=torch.float64)
+    assert head_shares(alike[:, 0], alike, 0.1)[0].tolist() == pytest.approx([1 / 12] * 12)
 
 
 @given(st.integers(1, 12), st.integers(1, 8), st.integers(0, 2**31), st.sampled_from([0.0, 1e-3, 1.0]))
@@ -407,8 +408,6 @@ def test_a_schedule_by_steps_is_scaled_as_well() -> None:
 
 
 def test_a_scale_beside_a_solver_is_refused() -> None:
-    from raffed.methods.fedsam import fedsam
-
     with pytest.raises(UsageError, match="lr_scale"):
         replace(fedsam(), passes=(Pass(lr_scale=2.0),))
 

@@ -155,6 +155,8 @@ def test_a_step_that_would_make_own_shares_negative_is_refused_with_the_largest_
     with pytest.raises(UsageError, match=r"with 20 clients alpha must be at most 0\.05263"):
         AttentiveMixing(1.0, 1.0).table_size(w, Spec(3, 4, 20, 1))
     assert AttentiveMixing(1 / 19, 1.0).table_size(w, Spec(3, 4, 20, 1)) == 20 * (16 + 20)
+    largest = [AttentiveMixing(1 / n, 1.0).shares(torch.ones(n + 1, 2)) for n in range(1, 60)]
+    assert min(float(shares.min()) for shares in largest) >= 0.0
     with pytest.raises(UsageError, match=r"alpha = 1 with sigma = 1"):
         raffed.run(replace(DIGITS, method="fedamp", args={"shares": "distance", "alpha": 1.0, "sigma": 1.0}))
 
@@ -301,7 +303,7 @@ def test_samples_are_one_contiguous_slice_of_the_share_that_was_asked_for() -> N
         assert torch.equal(chosen, torch.arange(int(chosen[0]), int(chosen[0]) + 8))
         begins.add(int(chosen[0]))
     assert begins == {0, 1, 2, 3}
-    assert len(rule.samples(1, torch.Generator())) == 1
+    assert [len(rule.samples(n, torch.Generator())) for n in (1, 2, 3)] == [1, 2, 2]  # two for BatchNorm
 
 
 def test_between_rounds_a_client_is_scored_after_mixing_and_keeps_nothing() -> None:

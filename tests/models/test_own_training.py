@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
@@ -104,10 +105,11 @@ def test_load_model_returns_the_user_s_class_and_export_its_weights(finished: Pa
     assert not model.training
     done = CliRunner().invoke(app, ["export", str(finished), "--out", str(file)])
     assert done.exit_code == 0, done.output
-    own = SmallNet(10, width=3)
-    own.load_state_dict(torch.load(file, weights_only=True))
-    x = torch.rand(5, 1, 8, 8)
-    assert torch.equal(own.eval()(x), model(x))
+    raffed.export(finished, tmp_path / "table.safetensors")
+    own, x = SmallNet(10, width=3), torch.rand(5, 1, 8, 8)
+    for weights in (torch.load(file, weights_only=True), load_file(tmp_path / "table.safetensors")):
+        own.load_state_dict(weights)
+        assert torch.equal(own.eval()(x), model(x))
 
 
 def test_a_run_that_starts_from_an_export_goes_on_from_its_accuracy(finished: Path, tmp_path: Path) -> None:
@@ -149,9 +151,13 @@ def test_first_weights_that_are_gone_changed_or_do_not_fit_are_refused(tmp_path:
         raffed.run(asked)
 
 
-@pytest.mark.parametrize("method", one_in(2, ["fedrep", "fedala"]))
+@pytest.mark.parametrize("method", ["fedrep", "fedala", "fedfomo"])
 def test_a_client_s_personal_model_is_the_one_that_the_survey_scores(method: str, tmp_path: Path) -> None:
-    asked = config(method=method, federation=raffed.Federation(rounds=2, survey=1))
+    """FedALA's attacker mixes by its flipped labels, and FedFomo's clients by their validation parts."""
+    data = raffed.Data("digits", "dirichlet:3:0.5", local_test=0.5, validation=0.2)
+    local, federation = raffed.Local(lr=0.3, batch_size=16, epochs=4), raffed.Federation(rounds=3, survey=1)
+    faults = raffed.Faults(attack="label_flip", attacker_list="0") if method == "fedala" else raffed.Faults()
+    asked = replace(config(method=method, federation=federation), data=data, local=local, faults=faults)
     rows = raffed.run(asked, tmp_path / "run").to_pandas()
     if method == "fedrep":
         with pytest.raises(UsageError, match=r"fedrep has no global model.*--client"):

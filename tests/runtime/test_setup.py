@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,7 +28,7 @@ from raffed.runtime.ray import nodes
 from raffed.runtime.ray.nodes import check_same, code_versions, hash_of
 from raffed.runtime.run_method import network_of
 from raffed.runtime.setup import Setup, prepare_run
-from raffed.runtime.setup_model import make_spec
+from raffed.runtime.setup_model import make_network, make_spec
 from tests.runtime.conftest import small
 from tests.tiny import digits
 
@@ -72,6 +73,22 @@ def test_what_the_method_requires_is_added_to_what_the_run_gives() -> None:
     added = {"feature_layer": True, "feature_scale": 2.0, "learn_scale": True}
     head = {"head_init": "etf", "head_bias": False}
     assert network_of(config).args == {"hidden": [16], "features": "l2", **added, **head}
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedetf", "fednh", "fedloge"])
+def test_first_weights_replace_a_frame_that_the_method_requires_by_such_a_frame_alone(
+    method: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rows that change their signs keep their lengths and angles, and rows twice as long do not."""
+    setup = prepare_run(small(method))
+    first = make_network(setup.network, setup.data).module.state_dict()
+    for factor, kept in ((-1.0, -1.0), (2.0, 2.0 if method == "fedavg" else 1.0)):
+        torch.save({**first, "head.weight": factor * first["head.weight"]}, file := tmp_path / f"{kept}.pt")
+        begun = prepare_run(replace(setup.config, model=replace(setup.config.model, init=str(file))))
+        found = make_network(begun.network, begun.data).module.state_dict()
+        assert torch.equal(found["head.weight"], kept * first["head.weight"])
+    warn(begun, resumed=False)
+    assert ("without such rows is left out" in caplog.text) == (method != "fedavg")
 
 
 @pytest.mark.parametrize(

@@ -348,11 +348,6 @@ def remembers(kind: type[Ingredient]) -> bool:
     return kind.client_init is not Ingredient.client_init
 
 
-def tells_shares(ingredient: Ingredient) -> bool:
-    """Return whether clients tell shares of columns by an ingredient."""
-    return type(ingredient).shares is not Ingredient.shares
-
-
 # Compression of what a client uploads: the arithmetic, and the ingredient that keeps what was left out.
 #
 # What a client sends is the downloaded weights, moved by the compressed update. So the server adds up whole
