@@ -76,23 +76,23 @@ def written(records: Sequence[Path], page: Path) -> str:
     Raises:
         ValueError: There is no tuned table.
     """
-    with unpacked(records) as places:
-        items = [item for item in find_items(places) if item.about.get("search")]
-        if not items:
-            raise ValueError(f"{', '.join(map(str, records))}: there is no table of raffed reproduce zoo/…")
-        addresses = _addresses(records, page)
-        parts = [item_page(item, read_runs(run_folders(item)), addresses) for item in items]
+    parts = []
+    for record in records:
+        with unpacked([record]) as places:
+            items = [item for item in find_items(places) if item.about.get("search")]
+            addresses = _address(record, page)
+            parts += [item_page(item, read_runs(run_folders(item)), addresses) for item in items]
+    if not parts:
+        raise ValueError(f"{', '.join(map(str, records))}: there is no table of raffed reproduce zoo/…")
     shown = " ".join(path.as_posix() for path in records)
     return "\n".join([HEAD.format(records=shown, page=page.as_posix()), *parts])
 
 
-def _addresses(records: Sequence[Path], page: Path) -> list[tuple[str, str]]:
-    """Return name and address, seen from the page, of those records that have a page of their own."""
-    return [
-        (path.name, Path(os.path.relpath(path / "README.md", page.parent)).as_posix())
-        for path in records
-        if (path / "README.md").exists()
-    ]
+def _address(record: Path, page: Path) -> list[tuple[str, str]]:
+    """Return name and address, seen from the page, of a record that has a page of its own."""
+    own = record / "README.md"
+    address = Path(os.path.relpath(own, page.parent)).as_posix()
+    return [(record.name, address)] if own.exists() else []
 
 
 if __name__ == "__main__":
