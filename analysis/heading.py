@@ -11,9 +11,9 @@ from .metrics.compare import LEVEL, MethodDifference, differences_to, p_text, si
 from .metrics.intervals import LEAST_SEEDS
 from .metrics.targets import baseline_of
 from .reproduction.item_runs import Reproduction
-from .runs.comparable import differences
+from .runs.comparable import differences, partition_hashes
 from .runs.files import JsonObject
-from .runs.groups import Group, groups, method_titles
+from .runs.groups import Group, groups, lost_seeds, method_titles
 from .runs.load import Runs, section
 
 NAMED = 4  # methods, tasks or items that are named one by one
@@ -75,17 +75,26 @@ def _verdicts(runs: Runs, members: Sequence[Group]) -> list[str]:
     baseline = baseline_of(runs, members)
     if len(members) < 2 or baseline is None:
         return ["FedAvg was not run, so no method is tested against a baseline."] if len(members) > 1 else []
-    tests = {name: differences_to(runs, members, metric, baseline.label) for metric, name in TESTED.items()}
-    lines = [_verdict(name, rows, baseline.label) for name, rows in tests.items() if rows]
     unlike = [group.label for group in members if differences(runs, group, baseline)]
+    failed = [group.label for group in members if lost_seeds(runs, group)]
+    barred = {group.label for group in (members if baseline.label in failed else [baseline])}
+    sound = {group.label: group for group in members if group.label not in {*barred, *unlike, *failed}}
+    tests = {name: differences_to(runs, members, metric, baseline.label) for metric, name in TESTED.items()}
+    known = {name: [row for row in rows if row.label in sound] for name, rows in tests.items()}
+    lines = [_verdict(name, rows, baseline.label) for name, rows in known.items() if rows]
     if unlike:
         lines.append(f"Not comparable with {baseline.label}: {listed(unlike, 'rows')}.")
-    seeds = max((row.difference.seeds for rows in tests.values() for row in rows), default=1)
+    if failed:
+        lines.append(f"Not tested, because of failed runs: {listed(failed, 'rows')}.")
+    if not sound:
+        return lines
+    mine = partition_hashes(runs, baseline).keys()
+    seeds = max(len(mine & partition_hashes(runs, group).keys()) for group in sound.values())
+    if seeds < LEAST_SEEDS:
+        few = ("they share no seed", "one seed is too few for a test", "two seeds are too few for a test")
+        return [*lines, f"What differs cannot be known: {few[seeds]}, and three are the least."]
     least = 2 / 2**seeds
-    if seeds < LEAST_SEEDS and len(unlike) < len(members) - 1:
-        few = "one seed is" if seeds == 1 else "two seeds are"
-        return [*lines, f"What differs cannot be known: {few} too few for a test, and three are the least."]
-    if LEVEL < least < 1:
+    if least > LEVEL:
         lines.append(f"With {seeds} seeds the p-value of the sign test cannot be below {least:.2g}.")
     return lines
 

@@ -382,5 +382,5 @@ def trials_frame(about: JsonObject) -> pd.DataFrame:
     for key, of_seeds in scores.items():
         known = [score for score in of_seeds if score is not None]
         if known and len(known) == len(of_seeds):
-            rows.append({**settings[key], "score": sum(known) / len(known)})
+            rows.append({**settings[key], "score": math.fsum(known) / len(known)})
     return pd.DataFrame(rows)

@@ -233,13 +233,13 @@ def established_best(runs: Runs, members: Sequence[Group], measure: str) -> froz
     """Return the label of the best method of each set that may be compared, if it is above every other one.
 
     Each paired t-test has p < 0.05 after Holm's correction. That needs three common seeds at least. The
-    result is empty if a set has no such method, and while a seed of one of these methods has failed, because
-    the seeds that are left may be its good ones. The best method need not have the highest mean over all its
-    seeds, because the tests are over common seeds.
+    result is empty if a set has no such method, and while a seed of any method has failed, because the seeds
+    that are left may be its good ones. The best method need not have the highest mean over all its seeds,
+    because the tests are over common seeds.
     """
-    rivals = [alike for alike in classes(runs, members, measure=measure) if len(alike) > 1]
-    if any(lost_seeds(runs, group) for alike in rivals for group in alike):
+    if any(lost_seeds(runs, group) for group in members):
         return frozenset()
+    rivals = [alike for alike in classes(runs, members, measure=measure) if len(alike) > 1]
     tests = _compared(runs, rivals, measure, "")
     above = (rows and all(row.p_holm < LEVEL and row.difference.mean < 0 for row in rows) for rows in tests)
     if not all(above):

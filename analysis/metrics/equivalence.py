@@ -23,12 +23,12 @@ class PrintedNumber(NamedTuple):
     """A printed number.
 
     Attributes:
-        value: the number m.
+        value: the number m; NaN if none is printed.
         spread: its deviation s over runs; NaN if none is printed.
         runs: the number n of runs behind it; 0 if it is unknown.
     """
 
-    value: float
+    value: float = math.nan
     spread: float = math.nan
     runs: int = 0
 
@@ -69,9 +69,11 @@ def agreement(ours: Sequence[float], printed: PrintedNumber, margin: float, *, c
         ours: Our values, one for each seed.
         printed: The printed number.
         margin: The largest difference that means the same, above 0.
-        counted: Whether values are counts, which may be exactly alike in all seeds. Accuracies that are alike
-            in all seeds, on both sides, have no interval.
+        counted: Whether values are counts, which may be exactly alike in all seeds, also infinite: no seed
+            reaches what is counted. Accuracies that are alike in all seeds, on both sides, have no interval.
     """
+    if counted and len(ours) > 1 and all(map(math.isinf, ours)):
+        return DIFFERS
     gap = difference(ours, printed)
     if gap is None or (gap.error <= NO_SPREAD and not counted):
         return TOO_FEW

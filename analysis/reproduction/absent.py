@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ..runs.files import JsonObject
 from ..runs.load import Runs
 from .cell_values import ROUNDS, SIGNS, values_of
-from .item_runs import Place, Reproduction, cell_at, cell_names, loaded_names, measure_of, stray_of, strays
+from .item_runs import Place, Reproduction, cell_at, cell_names, loaded_names, measure_of, parts_of, stray_of
 
 NOT_RUN = "not run"
 NOT_COMPARABLE = "not comparable"
@@ -36,10 +36,10 @@ def absence(item: Reproduction, place: Place, runs: Runs) -> Absence:
     """Return why a cell has no number, also for a cell of a column of averages."""
     if values_of(item, place, runs):
         return Absence()
-    average = next((mean for mean in item.about.get("averages", ()) if mean["column"] == place[1]), None)
-    if average is None:
+    parts = parts_of(item, place)
+    if parts == [place]:
         return _of_cell(item, place, runs)
-    absent = first_said([absence(item, (place[0], column), runs) for column in average["of"]])
+    absent = first_said([absence(item, part, runs) for part in parts])
     return absent if absent.word else Absence(NOT_RUN, "its columns share no seed")
 
 
@@ -82,7 +82,7 @@ def remark(item: Reproduction, place: Place, runs: Runs) -> str:
         return ""
     names, said = loaded_names(item, cell["runs"], runs), list[str]()
     if why := stray_of(item, cell, runs):
-        count = sum(name in strays(item, runs) for name in names)
+        count = len(names) - len(cell_names(item, {"runs": cell["runs"]}, runs))
         said.append(f"{count} of its {len(names)} runs {'is' if count == 1 else 'are'} left out, {why}")
     if lost := lost_runs(item, place):
         said.append(_lost(lost, len(names) + len(lost)))

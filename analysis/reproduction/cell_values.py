@@ -11,7 +11,7 @@ from ..metrics.gains import client_gains
 from ..metrics.measures import LAST_ROUNDS, measures
 from ..metrics.targets import first_reaching
 from ..runs.load import Runs
-from .item_runs import Reproduction, cell_names, measure_of
+from .item_runs import Reproduction, cell_names, measure_of, parts_of
 
 READERS = (
     "accuracy_last",
@@ -80,13 +80,9 @@ def values_of(item: Reproduction, key: tuple[str, str], runs: Runs, measure: str
     An average is the mean over its columns, for the seeds that all of them have. Of several settings the
     values are those of the cell's best one, whichever measure is named.
     """
-    row, column = key
-    average = next((mean for mean in item.about.get("averages", ()) if mean["column"] == column), None)
-    if average is None:
-        return cell_values(item, key, runs, measure)
-    seeds = [cell_values(item, (row, part), runs, measure) for part in average["of"]]
-    common = set.intersection(*map(set, seeds)) if seeds else set()
-    return {seed: sum(values[seed] for values in seeds) / len(seeds) for seed in sorted(common)}
+    parts = [cell_values(item, part, runs, measure) for part in parts_of(item, key)]
+    common = set.intersection(*map(set, parts)) if parts else set()
+    return {seed: sum(values[seed] for values in parts) / len(parts) for seed in sorted(common)}
 
 
 def cell_values(item: Reproduction, key: tuple[str, str], runs: Runs, measure: str = "") -> dict[int, float]:

@@ -18,13 +18,12 @@ from ..metrics.holm import holm
 from ..metrics.intervals import LEAST_SEEDS, reported_interval, t_tail
 from ..runs.load import Runs
 from ..table import TextTable, without_blank
-from .absent import DIVERGED, NOT_RUN, absence, first_said, lost_runs
+from .absent import NOT_RUN, absence, first_said
 from .cell_values import DIGITS, values_of
-from .item_runs import Place, Reproduction, cell_at, measure_of
+from .item_runs import Place, Reproduction, cell_at, measure_at, parts_of
 from .numbers import shown
 from .term_strength import no_test, said_strengths
-from .verdict_marks import SETTINGS_MISSING
-from .verdicts import half_tried
+from .verdicts import unsettled
 
 STRENGTH = "Strength of the terms"
 
@@ -43,9 +42,11 @@ class ClaimResult(NamedTuple):
         unsettled: why the values are not final, such as settings that were not run; empty if they are.
         chosen: which rows of the claim are the best of several settings; empty if none is.
         counted: whether values are counts or sizes, which may be exactly alike in all seeds.
-        places: the cells that the claim names.
+        places: the cells and averages that the claim and its premise name.
         strengths: how strong the terms of these cells are; empty if it was not measured.
         adjusted: the p-value after Holm's correction over all claims of the item; None: there is no other.
+        seeds: the seeds of the values.
+        measure: how the numbers of the left-hand side are read.
     """
 
     text: str
@@ -60,6 +61,8 @@ class ClaimResult(NamedTuple):
     places: Sequence[Place] = ()
     strengths: str = ""
     adjusted: float | None = None
+    seeds: Sequence[int] = ()
+    measure: str = ""
 
     @property
     def mean(self) -> float:
@@ -75,7 +78,8 @@ class ClaimResult(NamedTuple):
         """The p-value of the paired t-test; NaN if no test can be made.
 
         It is two-sided: of the mean against 0, or of its distance from 0 against `within`. Values that are
-        not finite, and accuracies whose difference is the same in all seeds, have no test.
+        not finite have no test. Values that are the same in all seeds are certain if they are counts or have
+        a distance to keep, as an accuracy at chance may be the same in all seeds; others have no test.
         """
         if (
             self.within == 0
@@ -125,72 +129,44 @@ def claim_results(item: Reproduction, runs: Runs) -> list[ClaimResult]:
     """Return the claims of the item, corrected together."""
     results = []
     for claim in item.about.get("claims", ()):
-        left, given = _sums(item, claim["terms"], runs), _sums(item, claim.get("given", ()), runs)
-        seeds = sorted(left.keys() & given.keys() if claim.get("given") else left)
-        values = [left[seed] - claim.get("minus", 0.0) for seed in seeds]
+        terms, premise = claim["terms"], claim.get("given", ())
+        left, given = _sums(item, terms, runs), _sums(item, premise, runs)
+        seeds = sorted(left.keys() & given.keys() if premise else left)
+        named = list(dict.fromkeys((str(row), str(column)) for _, row, column, *_ in (*terms, *premise)))
+        places = parts_of(item, *named)
+        measures = dict.fromkeys(_measure(item, term) for term in terms)
         results.append(
             ClaimResult(
                 claim["text"],
-                values,
-                [given[seed] for seed in seeds if given],
+                [left[seed] - claim.get("minus", 0.0) for seed in seeds],
+                [given[seed] for seed in seeds if premise],
                 claim.get("within"),
-                no_test(claim["terms"], item, runs),
-                NOT_RUN if values else _absent(item, [*claim["terms"], *claim.get("given", ())], runs),
-                _unsettled(item, claim["terms"], runs),
-                _chosen(item, claim["terms"]),
-                all(_measure(item, term) in DIGITS for term in claim["terms"]),
-                _named(claim["terms"]),
-                said_strengths(claim["terms"], item, runs),
+                no_test(item, places, runs),
+                first_said([absence(item, place, runs) for place in named]).word or NOT_RUN,
+                unsettled(item, places, runs),
+                _chosen(item, places),
+                measures.keys() <= DIGITS.keys(),
+                named,
+                said_strengths(item, places, runs),
+                seeds=seeds,
+                measure="; ".join(measures),
             )
         )
     corrected = holm([claim.p for claim in results])
     return [claim._replace(adjusted=p) for claim, p in zip(results, corrected, strict=True)]
 
 
-def _named(terms: Sequence[Sequence[float | str]]) -> list[Place]:
-    return list(dict.fromkeys((str(row), str(column)) for _, row, column, *_ in terms))
-
-
-def _places(item: Reproduction, terms: Sequence[Sequence[float | str]]) -> list[Place]:
-    """Return the cells that a claim names, those behind an average in its place."""
-    behind = {average["column"]: average["of"] for average in item.about.get("averages", ())}
-    return list(
-        dict.fromkeys((row, part) for row, column in _named(terms) for part in behind.get(column, [column]))
-    )
-
-
-def _unsettled(item: Reproduction, terms: Sequence[Sequence[float | str]], runs: Runs) -> str:
-    """Return that runs of the claim diverged, or that settings of its cells were not run; "" if neither."""
-    unfinished, places = half_tried(item, runs), _places(item, terms)
-    lost = dict.fromkeys(row for row, column in places if lost_runs(item, (row, column)))
-    if lost:
-        return f"{DIVERGED}: training diverged in some runs of {', '.join(lost)}"
-    rows = dict.fromkeys(row for row, column in places if (row, column) in unfinished)
-    return f"{SETTINGS_MISSING}: not all settings of {', '.join(rows)} were run" if rows else ""
-
-
-def _chosen(item: Reproduction, terms: Sequence[Sequence[float | str]]) -> str:
+def _chosen(item: Reproduction, places: Sequence[Place]) -> str:
     """Return which rows of the claim are the best of several settings, chosen by the same runs."""
-    cells = {(str(cell["row"]), str(cell["column"])): cell for cell in item.about["cells"]}
-    several = {
-        place[0]: len(cells[place]["settings"])
-        for place in _places(item, terms)
-        if len(cells.get(place, {}).get("settings", ())) > 1
-    }
+    cells = [cell for place in places if (cell := cell_at(item, place)) is not None]
+    several = {cell["row"]: len(cell["settings"]) for cell in cells if len(cell.get("settings", ())) > 1}
     return "; ".join(f"{row} is the best of {count} settings" for row, count in several.items())
 
 
 def _measure(item: Reproduction, term: Sequence[float | str]) -> str:
     """Return the measure of a term of a claim."""
-    if len(term) > 3:
-        return str(term[3])
-    cells = (cell_at(item, place) for place in _places(item, [term]))
-    return measure_of(item, next((cell for cell in cells if cell is not None), {}))
-
-
-def _absent(item: Reproduction, terms: Sequence[Sequence[float | str]], runs: Runs) -> str:
-    """Return why a claim about these cells has no values."""
-    return first_said([absence(item, place, runs) for place in _named(terms)]).word or NOT_RUN
+    _, row, column, *measure = map(str, term)
+    return measure[0] if measure else measure_at(item, (row, column))
 
 
 def _sums(item: Reproduction, terms: Sequence[Sequence[float | str]], runs: Runs) -> dict[int, float]:

@@ -9,11 +9,10 @@ import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from ..runs.files import JsonObject
 from ..runs.load import Runs
 from ..table import TextTable, without_blank
 from .cell_values import values_of
-from .item_runs import Place, Reproduction
+from .item_runs import Place, Reproduction, partial_averages, parts_of
 from .numbers import shown
 from .printed import printed_column, printed_places, printed_value, printed_values
 
@@ -110,7 +109,7 @@ def _told(item: Reproduction, places: Mapping[Place, Mapping[str, str]]) -> dict
 
     Of averages, only those over all columns of the average count.
     """
-    paper, partial = item.about["paper"], {a["column"] for a in item.about["averages"] if not _whole(a)}
+    paper, partial = item.about["paper"], partial_averages(item)
     frame = printed_values(paper)
     rows = set(frame.loc[frame["metric"].isin(list(KINDS)), "method"])
     told: dict[tuple[str, str, str], float] = {}
@@ -123,10 +122,6 @@ def _told(item: Reproduction, places: Mapping[Place, Mapping[str, str]]) -> dict
     return told
 
 
-def _whole(average: JsonObject) -> bool:
-    return bool(len(average["of"]) == average.get("whole", len(average["of"])))
-
-
 def _printed_scores(
     item: Reproduction, places: Mapping[Place, Mapping[str, str]], row: str, column: str
 ) -> Scores:
@@ -135,9 +130,8 @@ def _printed_scores(
     `row` is a row with a cell. The value of an average is computed from its columns, not taken from the
     print.
     """
-    average = next((average for average in item.about["averages"] if average["column"] == column), None)
-    parts = (column,) if average is None else average["of"]
-    columns = [_printed_column(item.about["paper"], places.get((row, part), {})) for part in parts]
+    parts = parts_of(item, (row, column))
+    columns = [_printed_column(item.about["paper"], places.get(part, {})) for part in parts]
     common = [name for name in columns[0] if all(name in scores for scores in columns)]
     return {name: {0: sum(scores[name] for scores in columns) / len(columns)} for name in common}
 

@@ -13,7 +13,7 @@ from .item_runs import Reproduction
 from .null_rate import agreement_of
 from .numbers import shown
 from .table_order import table_order
-from .verdicts import Line, column_name, digits_of, order_word, result_lines
+from .verdicts import Line, column_name, digits_of, result_lines, verdict
 
 LEAST_ROWS = 3  # of which there is an order to compare
 MOST_NAMED = 4  # columns whose rank correlations are named one by one
@@ -54,13 +54,14 @@ def rank_correlations(lines: Mapping[tuple[str, str], Line]) -> dict[str, float]
     """Return Spearman's correlation of the printed numbers and our means for each column.
 
     Columns with fewer than three rows of both, or whose numbers are all alike, are left out, and so are cells
-    that are no targets or have lost runs.
+    that are no targets, no test or not final.
     """
     from scipy.stats import spearmanr
 
     pairs: dict[str, list[tuple[float, float]]] = {}
     for line in lines.values():
-        if line.target and not line.lost and math.isfinite(line.printed) and math.isfinite(line.mean):
+        final = line.target and not line.no_test and not line.unsettled
+        if final and math.isfinite(line.printed) and math.isfinite(line.mean):
             pairs.setdefault(line.column, []).append((line.printed, line.mean))
     correlations = {}
     for column, numbers in pairs.items():
@@ -79,11 +80,7 @@ def first_sentence(item: Reproduction, runs: Runs) -> str:
     if about["scale"] == "smoke":
         return ""
     lines = {(line.row, line.column): line for line in result_lines(item, runs)}
-    words = Counter(
-        order_word(line, float(about["margin"]))
-        for line in lines.values()
-        if line.target and not line.lost and line.gains and math.isfinite(line.printed_gain)
-    )
+    words = Counter(verdict(line, "proxy", float(about["margin"])) for line in lines.values())
     said = [
         _signs(words, str(about["baseline"]), f"{about['margin']:g}"),
         _orders(rank_correlations(lines)),
@@ -93,9 +90,6 @@ def first_sentence(item: Reproduction, runs: Runs) -> str:
 
 
 def _signs(words: Mapping[str, int], baseline: str, margin: str) -> str:
-    beyond = sum(words.values()) - words.get("no claim", 0)
-    if not beyond:
-        return ""
     counts = {
         "with the same sign here": words.get("same order", 0),
         "with the other sign": words.get("opposite order", 0),
@@ -103,7 +97,8 @@ def _signs(words: Mapping[str, int], baseline: str, margin: str) -> str:
         "with too few seeds": words.get("too few seeds", 0),
     }
     told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    return f"Of {beyond} printed differences to {baseline} that are larger than {margin}: {told}"
+    start = f"Of {sum(counts.values())} printed differences to {baseline} that are at least {margin}"
+    return f"{start}: {told}" if told else ""
 
 
 def _orders(known: Mapping[str, float]) -> str:

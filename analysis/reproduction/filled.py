@@ -22,9 +22,12 @@ EXPRESSION = re.compile(r"\{\{(.+?)\}\}", re.DOTALL)
 
 
 def _order(line: Line, item: Reproduction) -> str:
-    """Return whether the row is above the baseline, below it or not separated from it, in our runs."""
-    if not line.separated:
-        return "not separated from"
+    """Return whether the row is above the baseline, below it or not separated from it, in our runs.
+
+    It is empty if runs of one of the two diverged, or if not all of its settings were run.
+    """
+    if line.unpaired or not line.separated:
+        return "" if line.unpaired else "not separated from"
     return "above" if sum(line.gains) > 0 else "below"
 
 

@@ -123,7 +123,7 @@ def missing_settings(item: Reproduction, cell: JsonObject, runs: Runs) -> list[s
 
 
 def _percent(scores: Sequence[float]) -> float:
-    return 100 * sum(scores) / len(scores) if scores else math.nan
+    return 100 * math.fsum(scores) / len(scores) if scores else math.nan
 
 
 def strays(item: Reproduction, runs: Runs) -> dict[str, str]:
@@ -225,6 +225,24 @@ def _alone(runs: Runs, name: str, label: str) -> Group:
 def cell_at(item: Reproduction, place: Place) -> JsonObject | None:
     """Return the cell at a place of an item's table, or None if the table has none there."""
     return next((cell for cell in item.about["cells"] if (cell["row"], cell["column"]) == place), None)
+
+
+def parts_of(item: Reproduction, *places: Place) -> list[Place]:
+    """Return the places of cells behind these: of a column of averages those whose mean it is."""
+    parts = {average["column"]: average["of"] for average in item.about.get("averages", ())}
+    return list(dict.fromkeys((row, part) for row, column in places for part in parts.get(column, [column])))
+
+
+def partial_averages(item: Reproduction) -> dict[str, JsonObject]:
+    """Map columns of averages to what is said of them, if the item has only some of the averaged columns."""
+    averages = item.about.get("averages", ())
+    return {mean["column"]: mean for mean in averages if len(mean["of"]) < mean.get("whole", 0)}
+
+
+def measure_at(item: Reproduction, place: Place) -> str:
+    """Return the measure at a place; of a column of averages it is that of its first cell."""
+    cells = (cell_at(item, part) for part in parts_of(item, place))
+    return measure_of(item, next((cell for cell in cells if cell is not None), {}))
 
 
 def stray_of(item: Reproduction, cell: JsonObject, runs: Runs) -> str:

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from ..metrics.equivalence import AGREES, DIFFERS, TOO_FEW
 from ..runs.load import Runs
-from .item_runs import Reproduction
+from .cell_values import values_of
+from .item_runs import Reproduction, measure_at
 from .verdicts import Line, result_lines, verdict
 
 CANNOT_TELL = "This table cannot tell: more than half of the cells agree with the baseline in their place"
@@ -25,7 +26,7 @@ class Agreement(NamedTuple):
         agree: number of cells that agree.
         judged: number of cells that have a verdict on their number.
         null: number of cells that agree with the baseline's runs in their place.
-        tried: number of judged cells whose column has runs of the baseline.
+        tried: number of judged cells whose column has the baseline's number in their measure.
     """
 
     baseline: str
@@ -48,29 +49,27 @@ class Agreement(NamedTuple):
         """Return the count with its null rate; empty if no cell is judged."""
         if not self.judged:
             return ""
-        beside = f"{self.baseline} in their place: {self.null} of {self.tried}"
-        said = (
-            f"{self.agree} of {self.judged} agree; {beside if self.tried else f'no run of {self.baseline}'}"
-        )
+        placed = f"{self.baseline} in their place: {self.null} of {self.tried}"
+        beside = placed if self.tried else f"no result of {self.baseline}"
+        said = f"{self.agree} of {self.judged} agree; {beside}"
         return said if self.tells else f"{said}. {CANNOT_TELL}"
 
 
 def agreement_of(item: Reproduction, runs: Runs) -> Agreement:
-    """Return how many cells of an item agree. Only tables at full scale have cells that are judged so."""
-    lines = result_lines(item, runs)
+    """Return how many cells of an item agree. Only tables at full scale have cells that are judged so.
+
+    The baseline is read by each row's own measure, and has no null rate where some of its runs diverged.
+    """
     baseline = str(item.about["baseline"])
-    base = {line.column: line for line in lines if line.row == baseline and line.ours}
+    lines = result_lines(item, runs) if item.about["scale"] == "full" else []
+    settled = {line.column for line in lines if line.row == baseline and not line.unsettled}
     judged = [line for line in lines if _word(item, line) in (AGREES, DIFFERS, TOO_FEW)]
-    placed = [_with_runs_of(base[line.column], line) for line in judged if line.column in base]
-    if item.about["scale"] != "full":
-        judged, placed = [], []
+    placed = []
+    for line in judged:
+        place, measure = (baseline, line.column), measure_at(item, (line.row, line.column))
+        values = values_of(item, place, runs, measure) if line.column in settled else {}
+        placed += [line._replace(ours=list(values.values()))] if values else []
     return Agreement(baseline, _agreeing(item, judged), len(judged), _agreeing(item, placed), len(placed))
-
-
-def _with_runs_of(other: Line, line: Line) -> Line:
-    return line._replace(
-        ours=other.ours, lost=other.lost, settings_missing=other.settings_missing, no_test=False
-    )
 
 
 def _agreeing(item: Reproduction, lines: Sequence[Line]) -> int:

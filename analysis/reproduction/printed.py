@@ -11,7 +11,7 @@ import pandas as pd
 
 from ..metrics.equivalence import PrintedNumber
 from ..runs.load import section
-from .item_runs import Reproduction
+from .item_runs import Place, Reproduction, partial_averages, parts_of
 
 PRINTED = {
     "fedmr": "fedmr.csv",
@@ -50,12 +50,21 @@ def printed_value(paper: str, where: Mapping[str, str]) -> float:
     return _by_place(paper, tuple(where)).get(tuple(where.values()), math.nan) if where else math.nan
 
 
-def printed_number(item: Reproduction, where: Mapping[str, str]) -> PrintedNumber:
-    """Return what is printed in a place, with the number of runs behind it if the item knows it."""
+def printed_numbers(item: Reproduction) -> dict[Place, PrintedNumber]:
+    """Map each place to what is printed there, with the number of runs behind it if the item knows it.
+
+    If the item has only some columns of a printed average, its number is the mean of theirs, as ours is.
+    """
     paper, known = item.about["paper"], section(item.about, "published").get("repeats", {})
-    return PrintedNumber(
-        printed_value(paper, where), printed_spread(paper, where), int(known.get(where.get("paper"), 0))
-    )
+    numbers = dict[Place, PrintedNumber]()
+    for place, where in printed_places(item).items():
+        count = int(known.get(where.get("paper"), 0))
+        numbers[place] = PrintedNumber(printed_value(paper, where), printed_spread(paper, where), count)
+    partial = partial_averages(item)
+    for place in [place for place in numbers if place[1] in partial and not math.isnan(numbers[place].value)]:
+        parts = [numbers.get(part, PrintedNumber()).value for part in parts_of(item, place)]
+        numbers[place] = PrintedNumber(sum(parts) / len(parts))
+    return numbers
 
 
 def printed_spread(paper: str, where: Mapping[str, str]) -> float:
@@ -93,7 +102,7 @@ def printed_column(paper: str, place: frozenset[tuple[str, str]]) -> dict[str, f
     return {str(row): number for row, number in pairs if not math.isnan(number)}
 
 
-def printed_places(item: Reproduction) -> dict[tuple[str, str], Mapping[str, str]]:
+def printed_places(item: Reproduction) -> dict[Place, Mapping[str, str]]:
     """Map (row, column) to the place where the paper prints the cell or the row's average.
 
     Others are empty.

@@ -16,7 +16,7 @@ from raffed.results.metrics import TERM_STRENGTH
 from ..runs.files import JsonObject
 from ..runs.load import Runs
 from ..table import TextTable
-from .item_runs import Reproduction, cell_at, cell_names
+from .item_runs import Place, Reproduction, cell_at, cell_names
 from .view import WORDS, View, cells_with_runs
 
 LEAST = 0.05  # of the cross-entropy's gradient; below it a term is as good as absent
@@ -39,16 +39,10 @@ def untested(item: Reproduction, runs: Runs) -> dict[tuple[str, str], str]:
     return cells
 
 
-def no_test(terms: Sequence[Sequence[float | str]], item: Reproduction, runs: Runs) -> str:
-    """Return why a claim about these cells tests nothing; empty if all of them are tests.
-
-    Args:
-        terms: Terms of the claim: a factor, a row, a column, and perhaps a measure.
-        item: The item.
-        runs: Its runs.
-    """
+def no_test(item: Reproduction, places: Sequence[Place], runs: Runs) -> str:
+    """Return why a claim about these cells tests nothing; empty if all of them are tests."""
     weak = untested(item, runs)
-    rows = [str(row) for _, row, column, *_ in terms if (row, str(column)) in weak]
+    rows = [place[0] for place in places if place in weak]
     if not rows:
         return ""
     return f"{NO_TEST}: the terms of {', '.join(dict.fromkeys(rows))} are below {100 * LEAST:.0f} %"
@@ -89,9 +83,9 @@ def mean_path(both: tuple[float, float]) -> float:
     return sum(known) / len(known) if known else math.nan
 
 
-def said_strengths(terms: Sequence[Sequence[float | str]], item: Reproduction, runs: Runs) -> str:
-    """Return the mean strengths of the terms of all rows that a claim names; empty if none was measured."""
-    cells = ((str(row), cell_at(item, (str(row), str(column)))) for _, row, column, *_ in terms)
+def said_strengths(item: Reproduction, places: Sequence[Place], runs: Runs) -> str:
+    """Return the mean strengths of the terms of these cells; empty if none was measured."""
+    cells = ((place[0], cell_at(item, place)) for place in places)
     rows = ((row, cell_strengths(item, cell, runs)) for row, cell in cells if cell is not None)
     said = [
         f"{row}: {', '.join(f'{name} {per_cent(mean_path(both))} %' for name, both in strengths.items())}"

@@ -31,7 +31,7 @@ MARKS = {
     "no claim": VerdictMark("○", "plain", "the paper's own difference is below the margin"),
     "settings missing": VerdictMark("?", "open", "some settings, of which ours is the best, were not run"),
     "diverged": VerdictMark(
-        "!", "apart", "training diverged in some of its runs, so their mean is no result"
+        "!", "apart", "training diverged in some of the runs behind it, so their mean is no result"
     ),
     "no test": VerdictMark("○", "plain", "the method's terms are below 5 % of the cross-entropy"),
     "no target": VerdictMark("○", "plain", "ours is not held to what is printed"),

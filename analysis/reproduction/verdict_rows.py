@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -16,7 +16,7 @@ from ..render.cells import for_csv
 from ..runs.files import write_text
 from ..runs.load import Runs, section
 from .claims import ClaimResult, claim_word, judged
-from .item_runs import Place, Reproduction, cell_at, cell_names, measure_of
+from .item_runs import Place, Reproduction, cell_at, cell_names, measure_at, parts_of
 from .null_rate import agreement_of
 from .term_strength import cell_strengths, mean_path
 from .verdicts import Line, result_lines, verdict
@@ -29,11 +29,11 @@ VERDICT_COLUMNS = {
     "row": "row of the cell; of a claim all rows that it names",
     "column": "column of the cell; of a claim all columns that it names",
     "claim": "the claim in words",
-    "measure": "how a number is read from a run",
+    "measure": "how a number is read from a run; of a claim all measures of its terms",
     "seeds": "seeds of our values",
     "runs": "names of the runs behind them",
     "weights": "SHA-256 of the final weights of these runs",
-    "printed": "the printed number",
+    "printed": "the printed number; of some columns of an average the mean of their numbers",
     "printed_spread": "its printed deviation",
     "printed_runs": "number of runs behind it, if it is known",
     "mean": "mean of our values; of a claim, of its left side minus its right side",
@@ -72,14 +72,14 @@ def _known(value: Value) -> Value:
 
 
 def _of_line(item: Reproduction, line: Line, runs: Runs) -> dict[str, Value]:
-    cell, scale = cell_at(item, (line.row, line.column)), str(item.about["scale"])
+    place, scale = (line.row, line.column), str(item.about["scale"])
     ours = difference(line.ours, line.told) if scale == "full" else None
     low, high = (math.nan, math.nan) if ours is None else ours.interval()
     return {
         "row": line.row,
         "column": line.column,
-        "measure": str(item.about["measure"]) if cell is None else measure_of(item, cell),
-        **_behind(item, [(line.row, line.column)], runs),
+        "measure": measure_at(item, place),
+        **_behind(item, runs, line.seeds, place),
         "printed": line.printed,
         "printed_spread": line.told.spread,
         "printed_runs": line.told.runs or None,
@@ -91,7 +91,7 @@ def _of_line(item: Reproduction, line: Line, runs: Runs) -> dict[str, Value]:
         "interval_low": low,
         "interval_high": high,
         "verdict": verdict(line, scale, float(item.about["margin"])),
-        "term_strength": {} if cell is None else _strengths(item, [(line.row, line.column)], runs),
+        "term_strength": _strengths(item, runs, place),
     }
 
 
@@ -100,8 +100,8 @@ def _of_claim(item: Reproduction, claim: ClaimResult, runs: Runs) -> dict[str, V
         "row": "; ".join(dict.fromkeys(row for row, _ in claim.places)),
         "column": "; ".join(dict.fromkeys(column for _, column in claim.places)),
         "claim": claim.text,
-        "measure": str(item.about["measure"]),
-        **_behind(item, claim.places, runs),
+        "measure": claim.measure,
+        **_behind(item, runs, claim.seeds, *claim.places),
         "mean": claim.mean,
         "sd": stdev(claim.values) if len(claim.values) > 1 and math.isfinite(claim.mean) else math.nan,
         "interval_low": claim.mean - claim.half,
@@ -109,31 +109,27 @@ def _of_claim(item: Reproduction, claim: ClaimResult, runs: Runs) -> dict[str, V
         "verdict": claim_word(item, claim),
         "p": claim.p,
         "p_holm": claim.p if claim.adjusted is None else claim.adjusted,
-        "term_strength": _strengths(item, claim.places, runs),
+        "term_strength": _strengths(item, runs, *claim.places),
     }
 
 
-def _behind(item: Reproduction, places: Iterable[Place], runs: Runs) -> dict[str, Value]:
-    """Return the seeds, the names and the final weights of the runs behind cells, also behind an average."""
-    parts = {average["column"]: average["of"] for average in item.about.get("averages", ())}
-    cells = [cell_at(item, (row, part)) for row, column in places for part in parts.get(column, (column,))]
-    names = dict.fromkeys(name for cell in cells if cell is not None for name in cell_names(item, cell, runs))
-    weights = [section(runs.files[name], "hashes").get("weights") for name in names]
-    return {
-        "seeds": sorted({int(section(runs.files[name], "config")["seed"]) for name in names}),
-        "runs": list(names),
-        "weights": [str(digest) for digest in weights if digest],
-    }
+def _behind(item: Reproduction, runs: Runs, seeds: Sequence[int], *places: Place) -> dict[str, Value]:
+    """Return the seeds, and the names and final weights of the runs of cells that have these seeds."""
+    cells = (cell_at(item, part) for part in parts_of(item, *places))
+    every = [name for cell in cells if cell is not None for name in cell_names(item, cell, runs)]
+    names = list(dict.fromkeys(name for name in every if runs.runs.at[name, "seed"] in seeds))
+    hashes = (section(runs.files[name], "hashes").get("weights") for name in names)
+    return {"seeds": list(seeds), "runs": names, "weights": [str(digest) for digest in hashes if digest]}
 
 
-def _strengths(item: Reproduction, places: Sequence[Place], runs: Runs) -> dict[str, float]:
+def _strengths(item: Reproduction, runs: Runs, *places: Place) -> dict[str, float]:
     """Return the mean strength of each term; of several cells with the name of the row before it."""
-    strengths = {}
-    for place in places:
+    strengths, parts = {}, parts_of(item, *places)
+    for place in parts:
         cell = cell_at(item, place)
         terms: Mapping[str, tuple[float, float]] = {} if cell is None else cell_strengths(item, cell, runs)
         for term, both in terms.items():
-            strengths[term if len(places) == 1 else f"{', '.join(place)}: {term}"] = mean_path(both)
+            strengths[term if len(parts) == 1 else f"{', '.join(place)}: {term}"] = mean_path(both)
     return {name: strength for name, strength in strengths.items() if math.isfinite(strength)}
 
 

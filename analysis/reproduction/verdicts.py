@@ -8,6 +8,7 @@ cell runs. A printed number that is not to be reproduced is "no target".
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pandas as pd
@@ -26,13 +27,16 @@ from .item_runs import (
     best_setting,
     cell_at,
     cell_names,
+    measure_at,
     measure_of,
     missing_settings,
+    partial_averages,
+    parts_of,
     setting_means,
     stray_of,
 )
 from .numbers import shown
-from .printed import printed_number, printed_places, printed_value
+from .printed import printed_numbers, printed_value
 from .table_order import places_in_order
 from .term_strength import NO_TEST, untested
 from .verdict_marks import SETTINGS_MISSING
@@ -55,10 +59,12 @@ class Line(NamedTuple):
         gains: our differences to the baseline, paired by seed.
         target: whether the printed value is to be reproduced.
         no_test: whether the method's terms are too weak to test anything.
-        settings_missing: whether some of the settings, of which ours is the best, were not run.
-        counted: whether values are counts or sizes, which may be exactly alike in all seeds.
         absent: the verdict if there are no values of ours.
-        lost: number of runs with which training diverged. Then the mean over the others is no result.
+        counted: whether values are counts or sizes, which may be exactly alike in all seeds.
+        lost: number of runs with which training diverged.
+        seeds: the seeds of our values.
+        unsettled: the verdict if our values are not final (`unsettled`); empty if they are.
+        unpaired: the same of the differences, for which those of the baseline must be final as well.
     """
 
     row: str
@@ -70,9 +76,11 @@ class Line(NamedTuple):
     target: bool = True
     no_test: bool = False
     absent: str = NOT_RUN
-    settings_missing: bool = False
     counted: bool = False
     lost: int = 0
+    seeds: Sequence[int] = ()
+    unsettled: str = ""
+    unpaired: str = ""
 
     @property
     def printed(self) -> float:
@@ -99,62 +107,61 @@ def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
 
     They are in the order of the paper's table, column by column.
     """
-    baseline = item.about["baseline"]
-    numbers = {key: printed_number(item, where) for key, where in printed_places(item).items()}
-    printed = {key: number.value for key, number in numbers.items()}
-    ours = {key: values_of(item, key, runs) for key in printed}
+    baseline, numbers = str(item.about["baseline"]), printed_numbers(item)
+    ours = {place: values_of(item, place, runs) for place in numbers}
     aside = {(cell["row"], cell["column"]) for cell in item.about["cells"] if not cell.get("target", True)}
-    parts = {average["column"]: average["of"] for average in item.about["averages"]}
-    lines, weak, unfinished = [], untested(item, runs), half_tried(item, runs)
+    weak, lines = untested(item, runs), []
     for row, column in places_in_order(item, ours):
-        values = ours[row, column]
-        against = ours.get((baseline, column), {})
-        gains = (
-            [] if row == baseline else [values[seed] - against[seed] for seed in values if seed in against]
+        place, against = (row, column), (baseline, column)
+        parts, values = parts_of(item, place), ours[place]
+        others = {} if row == baseline else ours.get(against, {})
+        gain = numbers[place].value - numbers.get(against, PrintedNumber()).value
+        lines.append(
+            Line(
+                row,
+                column,
+                numbers[place],
+                list(values.values()),
+                math.nan if row == baseline else gain,
+                [values[seed] - others[seed] for seed in values if seed in others],
+                target=aside.isdisjoint(parts),
+                no_test=not weak.keys().isdisjoint(parts),
+                absent=NOT_RUN if values else absence(item, place, runs).word,
+                counted=measure_at(item, place) in DIGITS,
+                lost=sum(len(lost_runs(item, part)) for part in parts),
+                seeds=list(values),
+                unsettled=unsettled(item, parts, runs).partition(":")[0],
+                unpaired=unsettled(item, parts_of(item, place, against), runs).partition(":")[0],
+            )
         )
-        gain = (
-            math.nan if row == baseline else printed[row, column] - printed.get((baseline, column), math.nan)
-        )
-        target = not any((row, part) in aside for part in parts.get(column, (column,)))
-        scores = list(values.values())
-        idle = any((row, part) in weak for part in parts.get(column, (column,)))
-        why = NOT_RUN if scores else absence(item, (row, column), runs).word
-        part_run = any((row, part) in unfinished for part in parts.get(column, (column,)))
-        line = Line(row, column, numbers[row, column], scores, gain, gains, target, idle, why, part_run)
-        lost = sum(len(lost_runs(item, (row, part))) for part in parts.get(column, (column,)))
-        lines.append(line._replace(counted=_measure_at(item, row, column) in DIGITS, lost=lost))
     return lines
 
 
-def half_tried(item: Reproduction, runs: Runs) -> dict[Place, str]:
-    """Return the cells some of whose settings were not run, with the names of these settings."""
-    cells = {}
-    for cell in item.about["cells"]:
-        missing = missing_settings(item, cell, runs)
-        if missing:
-            cells[str(cell["row"]), str(cell["column"])] = "; ".join(missing)
-    return cells
+def unsettled(item: Reproduction, places: Sequence[Place], runs: Runs) -> str:
+    """Return that runs of cells diverged, or that not all of their settings were run; "" if neither."""
+    lost = dict.fromkeys(row for row, column in places if lost_runs(item, (row, column)))
+    if lost:
+        return f"{DIVERGED}: training diverged in some runs of {', '.join(lost)}"
+    cells = [cell for place in places if (cell := cell_at(item, place)) is not None]
+    rows = dict.fromkeys(cell["row"] for cell in cells if missing_settings(item, cell, runs))
+    return f"{SETTINGS_MISSING}: not all settings of {', '.join(rows)} were run" if rows else ""
 
 
 def verdict(line: Line, scale: str, margin: float) -> str:
     """Return the verdict on a line, in a few words. The beginning of this module explains them."""
     if not line.ours:
         return line.absent
-    if line.lost and scale != "smoke":
-        return DIVERGED
-    if line.settings_missing and scale != "smoke":
-        return SETTINGS_MISSING
-    if line.no_test and scale != "smoke":
-        return NO_TEST
+    if scale == "smoke":
+        return "runs"
+    if line.unsettled or line.no_test:
+        return line.unsettled or NO_TEST
     if scale == "full":
         if math.isnan(line.printed):
             return "not printed"
         if not line.target:
             return "no target"
         return agreement(line.ours, line.told, margin, counted=line.counted)
-    if scale == "smoke":
-        return "runs"
-    if scale != "proxy" or math.isnan(line.printed_gain) or not line.gains:
+    if math.isnan(line.printed_gain) or not line.gains:
         return "–"
     return order_word(line, margin) if line.target else "no target"
 
@@ -166,6 +173,8 @@ def seeds_in_words(count: int, lost: int) -> str:
 
 def order_word(line: Line, margin: float) -> str:
     """Return whether our difference to the baseline has the sign of the printed one."""
+    if line.unpaired:
+        return line.unpaired
     if abs(line.printed_gain) < margin:
         return "no claim"  # The paper's own difference means no difference.
     if len(line.gains) < LEAST_SEEDS:
@@ -192,12 +201,8 @@ def paper_table(item: Reproduction, runs: Runs) -> TextTable:
     lines = []
     for line in result_lines(item, runs):
         digits = digits_of(item, line)
-        cells = [
-            line.row,
-            column_name(item, line.column),
-            shown([] if scale == "smoke" else [line.printed], digits),
-            shown(line.ours, digits),
-        ]
+        cells = [line.row, column_name(item, line.column)]
+        cells += [shown([] if scale == "smoke" else [line.printed], digits), shown(line.ours, digits)]
         cells.append(seeds_in_words(len(line.ours), line.lost))
         if scale == "full":
             cells += _judged_by(item, line, digits)
@@ -205,15 +210,9 @@ def paper_table(item: Reproduction, runs: Runs) -> TextTable:
             cells += ["–", "–"]
         else:
             cells += [shown([line.printed_gain], digits, sign=True), shown(line.gains, digits, sign=True)]
-        beside = [said.get((line.row, line.column), "–")] if title else []
-        lines.append(
-            [
-                *cells,
-                *beside,
-                verdict(line, scale, item.about["margin"]),
-                left.get((line.row, line.column), "–"),
-            ]
-        )
+        cells += [said.get((line.row, line.column), "–")] if title else []
+        word = verdict(line, scale, item.about["margin"])
+        lines.append([*cells, word, left.get((line.row, line.column), "–")])
     titles += [title] if title else []
     whole = TextTable(
         [*titles, "Verdict", LEFT_OUT], lines, frozenset({"Method", "Column", title, "Verdict", LEFT_OUT})
@@ -235,21 +234,13 @@ def _judged_by(item: Reproduction, line: Line, digits: int) -> list[str]:
 
 def column_name(item: Reproduction, column: str) -> str:
     """Return the name of a column. One of averages says so if the scale has only some of its columns."""
-    for average in item.about["averages"]:
-        if average["column"] == column and len(average["of"]) < average.get("whole", 0):
-            return f"{column} of {len(average['of'])} of {average['whole']} columns"
-    return column
+    mean = partial_averages(item).get(column)
+    return column if mean is None else f"{column} of {len(mean['of'])} of {mean['whole']} columns"
 
 
 def digits_of(item: Reproduction, line: Line) -> int:
     """Return the decimal places of a cell, which depend on its own measure."""
-    return DIGITS.get(_measure_at(item, line.row, line.column), 2)
-
-
-def _measure_at(item: Reproduction, row: str, column: str) -> str:
-    """Return the measure of a cell; that of the item for a column of averages."""
-    cell = cell_at(item, (row, column))
-    return str(item.about["measure"]) if cell is None else measure_of(item, cell)
+    return DIGITS.get(measure_at(item, (line.row, line.column)), 2)
 
 
 def _settings(item: Reproduction, runs: Runs) -> tuple[str, dict[tuple[str, str], str]] | None:

@@ -127,7 +127,8 @@ def classes(
 ) -> list[list[Group]]:
     """Sort experiments into sets within which all may be compared, in one measure if it is named.
 
-    The largest set comes first; sets of one size stay in the order of appearance.
+    The largest set comes first, and last are those without a finished run; equal ones stay in the order of
+    appearance.
     """
     sets: list[list[Group]] = []
     for group in members:
@@ -141,7 +142,8 @@ def classes(
             sets.append([group])
         else:
             place.append(group)
-    return sorted(sets, key=lambda alike: -len(alike))
+    done = {name for name, file in runs.files.items() if file.get("state") == "finished"}
+    return sorted(sets, key=lambda alike: (done.isdisjoint(group.used[0] for group in alike), -len(alike)))
 
 
 class Verdict(NamedTuple):
@@ -237,7 +239,7 @@ def notices(runs: Runs, members: Sequence[Group]) -> list[tuple[str, str]]:
         lost = lost_seeds(runs, group)
         if lost:
             seeds = f"seed{'' if len(lost) == 1 else 's'} {', '.join(map(str, lost))}"
-            remarks.append((group.label, f"its numbers lack {seeds}, whose run failed"))
+            remarks.append((group.label, f"it has no finished run of {seeds}, which failed"))
     return remarks
 
 

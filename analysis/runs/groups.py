@@ -203,14 +203,14 @@ def _labels(
 
 
 def lost_seeds(runs: Runs, group: Group) -> list[int]:
-    """Return the seeds of a group whose run failed, such as by diverging, while others are finished.
+    """Return the seeds of a group whose run failed, such as by diverging.
 
-    A seed that another run has finished is not lost.
+    A seed that another run has finished, or goes on with, is not lost.
     """
     states, seeds = runs.runs["state"], runs.runs["seed"]
-    there = {seeds[name] for name in group.used}
-    failed = {seeds[name] for name, _ in group.left_out if states[name] == "failed"}
-    return sorted(int(seed) for seed in failed - there)
+    failed = [name for name in (*group.used, *dict(group.left_out)) if states[name] == "failed"]
+    there = {seeds[name] for name in group.used if name not in failed}
+    return sorted({int(seeds[name]) for name in failed} - there)
 
 
 Row = Mapping[Hashable, Any]

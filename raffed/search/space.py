@@ -120,11 +120,13 @@ def axes_of(request: Request, method: str) -> dict[str, Axis]:
 
 
 def budget_of(request: Request) -> int:
-    """Return the number of trials per method: as many as asked, or as the largest grid has."""
-    if request.trials:
-        return request.trials
+    """Return the number of trials per method: as many settings as asked or as the largest grid has, each with
+    all seeds.
+    """
     every = [own_axes(request, method) for method in request.methods]
-    return max(_grid_size(axes) if axes or request.fill == "none" else RATES for axes in every)
+    seeds = max(len(_values(axes.pop(SEED_AXIS, [None]))) for axes in every)
+    largest = max(_grid_size(axes) if axes or request.fill == "none" else RATES for axes in every)
+    return (request.trials or largest) * seeds
 
 
 def _grid_size(axes: Axes) -> int:
@@ -191,11 +193,9 @@ def proposed(request: Request, method: str) -> list[MethodSettings]:
     if request.search == "random":
         return _drawn(axes, budget, request.base.seed)
     grid = grid_of(axes)
-    seeds = grid.pop(SEED_AXIS, None)
-    if seeds is None:
-        return within_budget(points_of(grid), budget, request.base.seed)
+    seeds = grid.pop(SEED_AXIS, [request.base.seed])
     # Every setting has all seeds, so that means are over the same seeds
-    kept = within_budget(points_of(grid), max(1, budget // len(seeds)), request.base.seed)
+    kept = within_budget(points_of(grid), budget // len(seeds), request.base.seed)
     return [{name: {**point, SEED_AXIS: seed}[name] for name in axes} for point in kept for seed in seeds]
 
 

@@ -161,6 +161,6 @@ def promoted(tried: Sequence[Sequence[Tried]], count: int) -> list[Setting]:
     """
     if not all(trial.ended for seeds in tried for trial in seeds):
         return []
-    scored = [(sum(trial.score for trial in seeds) / len(seeds), seeds[0].setting) for seeds in tried]
+    scored = [(math.fsum(trial.score for trial in seeds) / len(seeds), seeds[0].setting) for seeds in tried]
     known = [pair for pair in scored if not math.isnan(pair[0])]
     return [setting for _, setting in sorted(known, key=lambda pair: -pair[0])[:count]]

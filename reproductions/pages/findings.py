@@ -17,7 +17,7 @@ from raffed.analysis.report import find_items
 from raffed.analysis.reproduction.cell_values import READERS
 from raffed.analysis.reproduction.item_runs import Reproduction, run_folders
 from raffed.analysis.reproduction.numbers import shown
-from raffed.analysis.reproduction.term_strength import Strengths, cell_strengths, per_cent, weak_terms
+from raffed.analysis.reproduction.term_strength import cell_strengths, per_cent
 from raffed.analysis.reproduction.verdicts import Line, result_lines
 from raffed.analysis.runs.load import Runs, read_runs
 from raffed.analysis.table import TextTable, as_markdown
@@ -83,7 +83,7 @@ def gain_table(item: Reproduction, runs: Runs) -> TextTable | None:
             str(len(line.ours)),
             shown(line.gains, 2, sign=True),
             _strengths(terms.get((line.row, line.column), {})),
-            judged(line, terms.get((line.row, line.column), {}), baseline),
+            judged(line, baseline),
         ]
         for line in result_lines(item, runs)
         if line.ours
@@ -92,14 +92,13 @@ def gain_table(item: Reproduction, runs: Runs) -> TextTable | None:
     return TextTable([*titles, "Verdict"], lines, words)
 
 
-def judged(line: Line, terms: Strengths, baseline: str) -> str:
-    """Return what a line says: no test, too few seeds, not separated, or above or below the baseline."""
+def judged(line: Line, baseline: str) -> str:
+    """Return what a line says: above or below the baseline, not separated from it, or why nothing."""
     if line.row == baseline:
         return "baseline"
-    if terms and len(weak_terms(terms)) == len(terms):
-        return "no test"
-    if len(line.gains) < LEAST_SEEDS:
-        return "too few seeds"
+    excluded: str = line.unpaired or ("no test" if line.no_test else "")
+    if excluded or len(line.gains) < LEAST_SEEDS:
+        return excluded or "too few seeds"
     return "not separated" if not line.separated else "above" if sum(line.gains) > 0 else "below"
 
 

@@ -29,7 +29,7 @@ from raffed.analysis.metrics.equivalence import PrintedNumber, agreement, differ
 from raffed.analysis.metrics.holm import benjamini_hochberg, holm
 from raffed.analysis.metrics.summary import summary, to_text
 from raffed.analysis.report import write_report
-from raffed.analysis.runs.comparable import classes, notices
+from raffed.analysis.runs.comparable import classes, notices, why_not
 from raffed.analysis.runs.groups import groups
 from scipy import stats
 
@@ -97,9 +97,24 @@ def test_nothing_is_established_while_a_seed_has_failed_and_that_is_said(write_r
     write_run("map9", [0.1], method="map", seed=9, state="failed")
     runs = write_run.load()
     assert not established_best(runs, groups(runs), "accuracy_last")
-    assert ("map", "its numbers lack seed 9, whose run failed") in notices(runs, groups(runs))
+    assert ("map", "it has no finished run of seed 9, which failed") in notices(runs, groups(runs))
+    assert first_lines(runs) == [("digits · p10c2", ["Not tested, because of failed runs: map."])]
     whole = runs.without(["map9"])
     assert established_best(whole, groups(whole), "accuracy_last")
+    write_run("fedavg9", [0.1], seed=9, state="failed")
+    others = write_run.load().without(["map9"])
+    assert first_lines(others) == [("digits · p10c2", ["Not tested, because of failed runs: fedavg."])]
+
+
+def test_a_method_without_a_finished_run_is_not_the_best_and_stands_apart(write_run: WriteRun) -> None:
+    """Both failed after the same round, so they are the largest set of rows that may be compared."""
+    for seed in range(3):
+        write_run(f"fedavg{seed}", [0.5, 0.5], seed=seed)
+        for method, level in (("map", 0.3 + 0.01 * seed), ("fedmr", 0.2)):
+            write_run(f"{method}{seed}", [level], method=method, seed=seed, state="failed")
+    runs = write_run.load()
+    assert not established_best(runs, groups(runs), "accuracy_last")
+    assert [group.label for group in groups(runs) if why_not(runs, group)] == ["fedmr", "map"]
 
 
 def test_the_best_round_is_not_compared_with_runs_evaluated_less_often(write_run: WriteRun) -> None:
@@ -201,6 +216,9 @@ def test_the_best_over_common_seeds_is_bold(tmp_path: Path, write_run: WriteRun)
     runs = write_run.load()
     rows = {row[0]: row[1:3] for row in paired_tables(runs, groups(runs))["Differences, paired by seed"].rows}
     assert rows["moon"] == ["0", "–"]
+    without = runs.without([f"map{seed}" for seed in range(3)])
+    said = "What differs cannot be known: they share no seed, and three are the least."
+    assert first_lines(without) == [("digits · p10c2", [said])]
     assert not established_best(runs, groups(runs), "accuracy_last"), "nothing is known of MOON's difference"
 
 
@@ -249,6 +267,7 @@ def test_seeds_that_say_nothing_of_their_spread_are_never_a_verdict(ours: list[f
     assert agreement(ours, EXACT, 50.0) == "too few seeds"
     assert agreement([80.5] * 3, EXACT, 1.0, counted=True) == "agrees"
     assert agreement([81.5] * 3, EXACT, 1.0, counted=True) == "differs"
+    assert agreement([math.inf] * 3, EXACT, 1.0, counted=True) == "differs", "rounds that never suffice"
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 10])

@@ -32,11 +32,12 @@ from raffed.analysis.reproduction.printed import printed_values
 from raffed.analysis.reproduction.printed_view import printed_view
 from raffed.analysis.reproduction.verdict_marks import MARKS
 from raffed.analysis.reproduction.verdict_rows import VERDICT_COLUMNS, verdict_rows, write_verdicts
-from raffed.analysis.reproduction.verdicts import paper_table
+from raffed.analysis.reproduction.verdicts import paper_table, result_lines, verdict
 from raffed.analysis.runs.load import Runs, read_runs
 from raffed.analysis.sections import paper_section
 from raffed.analysis.table import TextTable
 from raffed.reproductions.pages.checker_page import _line
+from raffed.reproductions.pages.findings import judged
 from raffed.reproductions.pages.packed.files import pack_folder, read_records
 
 from raffed.results.metric import Row
@@ -167,12 +168,15 @@ AT_50, AT_54 = [0.499, 0.500, 0.501], [0.539, 0.540, 0.541]
 
 # The null rate: how many cells agree if the baseline's own runs stand in every row's place
 
-ALIKE = {"FedAvg": 50.0, "FedProx": 50.2, "FedRS": 49.8, "MOON": 55.0}
+ALIKE = {"FedAvg": 50.0, "FedProx": 50.2, "FedRS": 43.5, "MOON": 55.0}
 
 
 def test_a_table_whose_rows_are_all_fedavg_cannot_tell(write_table: WriteTable) -> None:
-    """Every row has FedAvg's accuracies: three of four printed numbers are within a point of them."""
+    """Every row has FedAvg's accuracies: three of four printed numbers are within a point of them. FedRS is
+    read by the mean over classes, which have 0.6, 0.6 + 0.8/3 and 0.6 + 1.6/3 of 50 %.
+    """
     item, runs = write_table({row: (printed, AT_50) for row, printed in ALIKE.items()})
+    item.about["cells"][2]["measure"] = "balanced_last"
     found = agreement_of(item, runs)
     assert found == Agreement("FedAvg", 3, 4, 3, 4)
     assert not found.tells
@@ -362,7 +366,8 @@ def test_the_mean_over_the_seeds_that_did_not_diverge_has_no_verdict(write_table
         for seed in range(len(scores), 3)
     ]
     above = {"text": "FedNova is above", "terms": [[1.0, "FedNova", "IID"], [-1.0, "FedAvg", "IID"]]}
-    item, runs = write_table(rows, left_out=told, claims=[above])
+    if_so = {"text": "FedAvg is good", "terms": [[1.0, "FedAvg", "IID"]], "given": above["terms"]}
+    item, runs = write_table(rows, left_out=told, claims=[above, if_so])
     table = paper_table(item, runs)
     seeds, verdict = (table.titles.index(name) for name in ("Seeds", "Verdict"))
     assert {line[0]: (line[seeds], line[verdict]) for line in table.rows} == {
@@ -370,7 +375,8 @@ def test_the_mean_over_the_seeds_that_did_not_diverge_has_no_verdict(write_table
         "FedNova": ("2 of 3, 1 diverged", "diverged"),
         "SCAFFOLD": ("0 of 3, 3 diverged", "diverged"),
     }
-    assert claim_results(item, runs)[0].verdict == "diverged: training diverged in some runs of FedNova"
+    why = "diverged: training diverged in some runs of FedNova"
+    assert [claim.verdict for claim in claim_results(item, runs)] == [why, why]
     matrix = matrix_of(item, runs)
     assert matrix.counts == {"agrees": 1, "diverged": 2}
     assert (
@@ -390,7 +396,7 @@ ORDERED = {  # FedProx is printed within the margin of FedAvg
     "FedProx": (50.5, [0.505, 0.515, 0.526]),
 }
 SIGNS = (
-    "Of 3 printed differences to FedAvg that are larger than 1: 1 with the same sign here, 1 with the other "
+    "Of 3 printed differences to FedAvg that are at least 1: 1 with the same sign here, 1 with the other "
     "sign, 1 not separated from none. The rank correlation of the printed order and ours is 0.40 in IID."
 )
 
@@ -412,10 +418,27 @@ def test_the_sentence_counts_signs_orders_and_levels(write_table: WriteTable) ->
     assert difference_matrix(proxy, runs) is None
 
 
-def test_a_row_that_lost_runs_has_no_rank(write_table: WriteTable) -> None:
+def test_a_row_that_lost_runs_has_no_rank_and_one_of_missing_settings_no_sign(
+    write_table: WriteTable,
+) -> None:
     """Without MOON the order here is that of the print."""
     item, runs = write_table(ORDERED, left_out=["MOON, IID: diverged: seed 3: a value is not finite"])
     assert "is 1.00 in IID" in first_sentence(item, runs)
+    ran = item.about["cells"][1]["runs"]
+    item.about["cells"][1]["settings"] = [{"setting": "a", "runs": ran}, {"setting": "b", "runs": []}]
+    assert first_sentence(item, runs).startswith(
+        "Of 1 printed differences to FedAvg that are at least 1: 1 not"
+    )
+
+
+def test_differences_to_a_baseline_that_lost_runs_are_not_judged(write_table: WriteTable) -> None:
+    """Levels of the others are. Of these four rows Σ d² = 1 + 1 + 4 + 0, and 1 − 6 · 6 / (4 · 15) = 0.4."""
+    item, runs = write_table(ORDERED, left_out=["FedAvg, IID: diverged: seed 3: a value is not finite"])
+    said = "The rank correlation of the printed order and ours is 0.40 in IID. 0 of 4 agree"
+    assert first_sentence(item, runs) == f"{said}; no result of FedAvg."
+    found = result_lines(item, runs)
+    assert {verdict(line, "proxy", 1.0) for line in found} == {"diverged"}
+    assert [judged(line, "FedAvg") for line in found] == ["baseline", *["diverged"] * 4]
 
 
 # The picture has each cell with both numbers once, and shows its margin by a bar

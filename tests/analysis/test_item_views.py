@@ -14,9 +14,11 @@ from raffed.analysis.figures.theme import svg
 from raffed.analysis.loading import load_runs
 from raffed.analysis.reproduction.cell_values import cell_values
 from raffed.analysis.reproduction.claims import ClaimResult, claim_results
+from raffed.analysis.reproduction.differences_first import first_sentence
 from raffed.analysis.reproduction.item_runs import Reproduction
 from raffed.analysis.reproduction.item_views import item_view
 from raffed.analysis.reproduction.term_strength import untested, weak_terms
+from raffed.analysis.reproduction.verdict_rows import verdict_rows
 from raffed.analysis.reproduction.verdicts import paper_table
 from raffed.analysis.runs.load import Runs
 from raffed.analysis.table import TextTable
@@ -65,10 +67,8 @@ PRINTED = {"table": "Table 3", "dataset": "CIFAR10", "split": "(100,5)", "metric
 
 def test_rounds_to_fedavg_s_accuracy_come_with_speed_up_and_real_traffic(tmp_path: Path) -> None:
     """FedAvg has 0.5, 0.6, 0.7: its accuracy, over its last (up to) ten, is 0.6. Two participants send 4 MB a
-    round together.
-
-        Speed-up 3/2 and 2 rounds · 2 MB; FedAvg: all its 3 rounds; the paper's 116 rounds, 1.72 and 139.2 MB
-        of FedProx stand beside.
+    round together. Speed-up 3/2 and 2 rounds · 2 MB; FedAvg: all its 3 rounds; the paper's 116 rounds, 1.72
+    and 139.2 MB of FedProx stand beside.
     """
     rows = {
         "FedAvg": curve([0.5, 0.6, 0.7], 4_000_000),
@@ -207,15 +207,18 @@ def rows(accuracy: float, terms: Mapping[str, Both]) -> list[Row]:
 
 
 def measured(folder: Path, methods: Mapping[str, Mapping[str, Both]], **about: Any) -> Written:
-    """An item with FedAvg and these methods in the column c, one run each, with claims that each is above."""
+    """An item with FedAvg and these methods in the column c, one run each, claimed above in c's mean m."""
     written = {"FedAvg | c": rows(0.5, {})}
     written |= {f"{name} | c": rows(0.6, terms) for name, terms in methods.items()}
     found, runs = item(folder, written, "accuracy_last", **about)
     claims = [
-        {"text": f"{name} above", "terms": [[1.0, name, "c"], [-1.0, "FedAvg", "c"]], "within": 50.0}
+        {"text": f"{name} above", "terms": [[1.0, name, "m"], [-1.0, "FedAvg", "c"]], "within": 50.0}
         for name in methods
     ]
-    return found._replace(about={**found.about, "scale": "proxy", "claims": claims}), runs
+    more = {"scale": "proxy", "claims": claims, "averages": [{"column": "m", "of": ["c"], "printed": {}}]}
+    for cell in found.about["cells"]:
+        cell["printed"] = {"value": 50 if cell["row"] == "FedAvg" else 60}
+    return found._replace(about={**found.about, **more}), runs
 
 
 @pytest.mark.parametrize(
@@ -253,7 +256,11 @@ def test_a_setting_is_no_test_if_all_of_its_terms_are_weak_and_no_claim_about_it
         ("Half", "intra", "strong enough"),
     ]
     assert table.rows[0][3:5] == ["1.0", "3.0"]  # the first round, which has nothing yet, does not count
-    said = {one.text: one.no_test for one in claim_results(found, runs)}
+    assert first_sentence(found, runs).startswith("Of 2 printed differences to FedAvg"), "without that of Off"
+    claims = claim_results(found, runs)
+    assert claims[0].strengths == "Off: intra 2.0 %"
+    assert verdict_rows(found, runs)[-3]["term_strength"] == {"Off, c: intra": 0.02}
+    said = {one.text: one.no_test for one in claims}
     why = "no test: the terms of Off are below 5 %"
     assert said == {"On above": "", "Half above": "", "Off above": why}
     assert ClaimResult("", [1.0, 1.1, 0.9], no_test=why).verdict == why

@@ -195,6 +195,9 @@ def test_a_sweep_s_table_has_choice_budget_cost_and_mean(tmp_path: Path, write_r
         ["fedmr", "mu1=0.1", "2/2", "1", "7", "40", "0.500", "50.00", "2", "70.00", "–"]
     ]
     assert trials_frame(about).to_dict("records") == [{"mu1": 0.1, "score": 0.5}]
+    scored = [(0.1, 0.3), (0.1, 0.2), (0.1, 0.1), (9.0, 0.1), (9.0, 0.2), (9.0, 0.3)]
+    tied = [{"settings": {"mu1": mu1, "seed": at}, "score": score} for at, (mu1, score) in enumerate(scored)]
+    assert trials_frame({"trials": tied})["score"].nunique() == 1, "in whatever order the scores come"
     shutil.rmtree(tmp_path / "fedmr" / "trials" / "mu1=9.0")
     assert tuning_table(sweep).rows[0][5] == "–", "the steps of a trial that is not there are not known"
 

@@ -282,6 +282,10 @@ def test_the_page_states_its_power_the_rounds_of_trials_and_a_second_correction(
     spreads = sorted([0.1 * 2.5**0.5, 0.1 * 2.5**0.5, 6.0 * 1.2**0.5])  # points
     assert powers == pytest.approx([1.682 * one for one in spreads], rel=1e-3)
     assert f"5 seeds see a difference of {powers[1]:.1f} points" in page
+    lost = against(ROWS, "FedAvg", {"FedAvg": 1})
+    assert {row.verdict for row in lost.values()} == {"diverged"}, (
+        "its seeds that are left may be its good ones"
+    )
     alone = found["Noisy"].p_found
     assert found["Noisy"].p == pytest.approx(alone), "the largest p-value is multiplied by 1 in both"
     assert found["Better"].p == pytest.approx(2 * found["Better"].p_found)

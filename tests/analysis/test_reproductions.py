@@ -16,6 +16,7 @@ from raffed.analysis.metrics.equivalence import PrintedNumber
 from raffed.analysis.reproduction.cell_values import cell_values
 from raffed.analysis.reproduction.claims import ClaimResult, claim_results, claim_table
 from raffed.analysis.reproduction.item_runs import Reproduction, best_setting, run_folders, strays
+from raffed.analysis.reproduction.verdict_rows import verdict_rows
 from raffed.analysis.reproduction.verdicts import Line, paper_table, result_lines, verdict
 from raffed.analysis.runs.load import Runs
 
@@ -71,7 +72,7 @@ WHERE = {"table": "Table1", "dataset": "FMNIST", "metric": "global_test_acc_pct"
 
 @pytest.fixture
 def item(tmp_path: Path, write_run: WriteRun) -> Reproduction:
-    """FedMR's Table 1, FMNIST P5C2: FedAvg prints 67.29, FedMR 76.56; ours are 60 and 62, 70 and 71."""
+    """FedMR's Table 1, FMNIST P5C2: FedAvg prints 67.29, FedMR 75.51; ours are 60 and 62, 70 and 71."""
     cells: list[dict[str, Any]] = []
     for row, scores in {"FedAvg": (0.60, 0.62), "FedMR": (0.70, 0.71)}.items():
         names = [
@@ -121,11 +122,13 @@ def test_an_average_needs_every_column_of_a_seed_and_says_if_it_is_of_a_part(ite
     average = {"column": "avg", "of": ["FMNIST P5C2", "FMNIST P10C2"], "printed": {**WHERE, "split": "avg"}}
     lines = result_lines(*changed(item, cells=[*item.about["cells"], *second], averages=[average]))
     found = {(one.row, one.column): one for one in lines}
-    assert found["FedAvg", "avg"].ours == pytest.approx([60.0])
+    assert (found["FedAvg", "avg"].ours, found["FedAvg", "avg"].seeds) == (pytest.approx([60.0]), [0])
     assert found["FedMR", "avg"].printed == 83.45
-    part = {"column": "avg", "of": ["FMNIST P5C2"], "whole": 5, "printed": {}}
-    row = next(row for row in rows_of(*changed(item, averages=[part])) if row["Column"].startswith("avg"))
-    assert (row["Column"], row["Paper"], row["Ours"]) == ("avg of 1 of 5 columns", "–", "61.00")
+    part = changed(item, averages=[{**average, "of": ["FMNIST P5C2"], "whole": 5}])
+    row = next(row for row in rows_of(*part) if row["Column"].startswith("avg"))
+    assert (row["Column"], row["Ours"]) == ("avg of 1 of 5 columns", "61.00")
+    assert row["Paper"] == "67.29", "of the columns that ran, not of the whole printed average"
+    assert result_lines(*part)[-1].printed_gain == pytest.approx(75.51 - 67.29)
 
 
 Scores = Mapping[int, tuple[float, float]]  # seed → accuracy of the global model, of personal ones
@@ -156,6 +159,9 @@ def test_of_several_settings_the_best_by_the_mean_over_its_seeds_counts(tuned: A
     item, runs = tuned("accuracy_last", wild={0: (0.74, 0.5), 1: (0.60, 0.5)}, usual=default, untried={})
     assert result_lines(item, runs)[0].ours == pytest.approx([70.0, 71.0])
     assert rows_of(item, runs)[0]["Best setting"] == "usual (others: 67.00, not run)"
+    down, up = ({seed: (s / 10, 0.5) for seed, s in enumerate(order)} for order in ((3, 2, 1), (1, 2, 3)))
+    item, runs = tuned("accuracy_last", down=down, up=up)
+    assert best_setting(item, item.about["cells"][0], runs) == "down", "the first of equals"
 
 
 @pytest.mark.parametrize(
@@ -312,6 +318,9 @@ def test_seeds_that_all_cells_have_are_paired(write_table: WriteTable) -> None:
     assert half.values == pytest.approx([-30.0, -45.0])
     assert (given.values, given.given) == (pytest.approx([50.0, 60.0]), pytest.approx([30.0, 10.0]))
     assert (same.verdict, absent.verdict) == ("holds", "not run")
+    told = {row["claim"]: row for row in verdict_rows(item, runs)}
+    assert [told["a above b"][name] for name in ("seeds", "runs")] == [[0, 1], ["a-0", "a-1", "b-0", "b-1"]]
+    assert told["half"]["measure"] == "accuracy_last; accuracy_best"
     table = claim_table(item, runs)
     assert table.rows[0] == ["a above b", "+20.00", "2", "too few seeds"]
     smoke = claim_table(item._replace(about={**item.about, "scale": "smoke"}), runs)

@@ -69,7 +69,8 @@ def test_the_highest_mean_scores_are_promoted_as_soon_as_all_trials_have_ended()
     def trials(mu: float, *scores: float) -> list[Tried]:
         return [Tried({"mu": mu}, Path("a"), "finished", score) for score in scores]
 
-    low, high, same = trials(1.0, 0.5, 0.5), trials(2.0, 0.9, 0.3), trials(3.0, 0.3, 0.9)
+    low, high, same = trials(1.0, 0.1), trials(2.0, 0.3, 0.2, 0.1), trials(3.0, 0.1, 0.2, 0.3)
+    assert 0.3 + 0.2 + 0.1 < 0.1 + 0.2 + 0.3, "but for rounding these are equal"
     lost = [*trials(4.0, 0.99), Tried({"mu": 4.0}, Path("b"), "diverged")]
     begun = [*trials(5.0, 0.1), Tried({"mu": 5.0}, Path("c"), "stopped")]
     assert promoted([low, high, same, lost], 2) == [{"mu": 2.0}, {"mu": 3.0}], "the first of equals first"

@@ -38,7 +38,8 @@ same command goes on where it stopped. `full` is the printed protocol.
 
 By [the same rule](reproducing.md#how-a-number-is-judged) as the papers' tables: the whole interval of the
 difference to the print lies within the table's margin, or outside of it, or there are too few seeds. A cell
-has no verdict if training diverged with one of its seeds: the mean over the others is that of the lucky ones.
+has no verdict if training diverged with one of its seeds, nor a difference if with one of the baseline's: the
+mean over the others is that of the lucky ones.
 
 Most published deviations are not noise of partitions. Flower's niid_bench, FedVLS and PFLlib fix the seed of
 the partition, so the items repeat their seeds on that same partition.

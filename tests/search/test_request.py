@@ -266,6 +266,9 @@ def test_a_method_without_a_grid_tunes_its_rate_and_fill_none_leaves_it() -> Non
     assert len(proposed(asked("fedavg"), "fedavg")) == budget_of(asked("fedavg", "fedrs")) == 5
     assert budget_of(asked("fedavg", "fedrs", fill="none")) == 3
     assert budget_of(asked("fedavg", "fedmr", trials=4)) == 4
+    seeds = {"seed": [0, 1, 2]}  # each setting has all of them
+    assert len(proposed(asked("fedavg", grid=seeds), "fedavg")) == 5 * 3
+    assert len(proposed(asked("fedavg", grid=seeds, trials=2), "fedavg")) == 2 * 3
     assert proposed(asked("fedavg", trials=1), "fedavg") == [{}]
     assert proposed(asked("fedavg", fill="none"), "fedavg") == [{}]
     assert list(axes_of(asked("fedavg", search="optuna", trials=7), "fedavg")) == ["local.lr"]
@@ -332,7 +335,7 @@ def test_every_setting_runs_with_every_seed_and_the_best_mean_is_chosen() -> Non
     assert [(one["mu"], one["seed"]) for one in every] == pairs
     assert request.config("fedprox", every[1]).seed == 4
     assert request.final_seeds() == [5, 6, 7], "seeds that no trial saw"
-    kept = proposed(asked("fedprox", grid=request.grid, trials=4), "fedprox")
+    kept = proposed(asked("fedprox", grid=request.grid, trials=2), "fedprox")
     assert [one["seed"] for one in kept] == [3, 4, 3, 4], "a smaller budget leaves out settings, not seeds"
     scores = (0.9, 0.1, 0.6, 0.6, 0.99, math.nan)
     trials = [

@@ -152,7 +152,7 @@ def _summary(
         ("below", f"Fall below {baseline}"),
         ("not separated", f"Are not separated from {baseline}"),
         ("equal", f"Have the same numbers as {baseline}"),
-        (DIVERGED, "Have no verdict, because some of their final runs diverged"),
+        (DIVERGED, "Have no verdict, because some of the final runs behind them diverged"),
         (TOO_FEW, "Have no verdict, because they have too few seeds"),
     ):
         if verdict in (DIVERGED, TOO_FEW) and not _with(compared, verdict):

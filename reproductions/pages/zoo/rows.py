@@ -29,7 +29,7 @@ class Compared(NamedTuple):
         difference: the difference over common seeds.
         p: the p-value after Holm's correction.
         p_found: the p-value after Benjamini and Hochberg's.
-        lost: the number of its seeds with which training diverged.
+        lost: the number of seeds with which training of one of the two diverged.
     """
 
     row: str
@@ -42,7 +42,7 @@ class Compared(NamedTuple):
     def verdict(self) -> str:
         """Return "above", "below", "equal" in every seed, "not separated", or why nothing can be said.
 
-        A row that diverged with some of its seeds has no verdict: the seeds that are left may be its good
+        Where some seeds of one of the two diverged there is no verdict: those that are left may be its good
         ones. Differences that are the same in all seeds have no interval and separate nothing.
         """
         if self.lost:
@@ -97,18 +97,19 @@ def against(
     Args:
         by_row: Row → seed → the measure.
         reference: The row with which the others are compared.
-        lost: Row → number of seeds with which training diverged. Such rows are not tested.
+        lost: Row → number of seeds with which training diverged. Nothing is tested with such rows.
     """
     if reference not in by_row:
         return {}
     others = sorted((row for row in by_row if row != reference), key=lambda row: -mean(by_row[row]))
     differences = {row: paired(by_row[row], by_row[reference]) for row in others}
+    lost = {row: lost.get(row, 0) + lost.get(reference, 0) for row in others}
     tests = [
-        gap.p_t if gap.seeds >= LEAST_SEEDS and not lost.get(row) else math.nan
+        gap.p_t if gap.seeds >= LEAST_SEEDS and not lost[row] else math.nan
         for row, gap in differences.items()
     ]
     adjusted = zip(differences.items(), holm(tests), benjamini_hochberg(tests), strict=True)
-    return {row: Compared(row, gap, p, p_found, lost.get(row, 0)) for (row, gap), p, p_found in adjusted}
+    return {row: Compared(row, gap, p, p_found, lost[row]) for (row, gap), p, p_found in adjusted}
 
 
 def seen(compared: Mapping[str, Compared]) -> list[float]:
