@@ -6,7 +6,6 @@ beside the page. The prose of a table is a file of its own, so that it stays whe
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -22,13 +21,13 @@ from raffed.analysis.reproduction.differences_first import first_sentence
 from raffed.analysis.reproduction.filled import filled, verdict_counts
 from raffed.analysis.reproduction.item_runs import Reproduction, run_folders
 from raffed.analysis.reproduction.printed_view import printed_view
-from raffed.analysis.runs.files import JsonObject, read_object, write_text
+from raffed.analysis.runs.files import JsonObject, read_object
 from raffed.analysis.runs.load import Runs, read_runs, section
 from raffed.analysis.table import TextTable, as_markdown
 
 from raffed.results.storage import unpacked
 
-from . import exit_code
+from . import write_pages
 from .zoo.page import folded
 
 PROSE = Path("reproductions") / "pages" / "prose"  # below the root of the repository
@@ -54,22 +53,8 @@ UNWRITTEN = "Nothing was written about this table yet. The file would be `reprod
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Return 0 if the page was written, and 2 if there is nothing to write about or no place for it."""
-    parser = argparse.ArgumentParser(prog="python -m reproductions.pages.checker_page", description=__doc__)
-    parser.add_argument("records", nargs="+", type=Path, metavar="RECORDS", help="packed records, or runs")
-    parser.add_argument("--out", type=Path, required=True, metavar="PAGE", help="the page")
-    parser.add_argument(
-        "--prose", type=Path, default=PROSE, metavar="DIR", help="folder of what is written by hand"
-    )
-    given = parser.parse_args(argv)
-
-    def write() -> None:
-        files = written(given.records, given.out, given.prose)
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        for path, text in files.items():
-            write_text(path, text)
-
-    return exit_code(write)
+    """Write the page and its pictures, and return the exit code."""
+    return write_pages("checker_page", written, argv)
 
 
 def written(records: Sequence[Path], page: Path, prose: Path = PROSE) -> dict[Path, str]:
@@ -113,7 +98,7 @@ def _line(item: Reproduction, runs: Runs) -> list[str]:
     files = _files(item)
     cells = verdict_counts(item, runs)
     claims = claim_counts(item, runs).partition(": ")[2] or "–"
-    return [_key(item), item.about["scale"], cells, claims, str(len(files)), _listed(files)]
+    return [_key(item), item.about["scale"], cells, claims, str(len(files)), ", ".join(_seeds(files))]
 
 
 def _part(item: Reproduction, runs: Runs, prose: Path, picture: str) -> str:
@@ -139,10 +124,11 @@ def _made(item: Reproduction) -> str:
     ways = _each(_way(file) for file in files)
     named = sorted({str(file.get("commit") or "unknown")[:COMMIT] for file in files})
     commits = ", ".join(named) if len(named) <= NAMED else f"{len(named)} of them"
-    again = f"raffed reproduce {_key(item)} --scale {scale} --seeds {len(_seeds(files))}"
+    seeds = _seeds(files)
+    again = f"raffed reproduce {_key(item)} --scale {scale} --seeds {len(seeds)}"
     again += " --numerics portable" * all(map(_portable, files))
     return (
-        f"{len(files)} runs with the seeds {_listed(files)}: {ways}. Commits of raffed: {commits}. "
+        f"{len(files)} runs with the seeds {', '.join(seeds)}: {ways}. Commits of raffed: {commits}. "
         f"The whole table again:\n\n```sh\n{again} --out checker --execution serial\n```"
     )
 
@@ -172,12 +158,8 @@ def _key(item: Reproduction) -> str:
     return f"{item.about['paper']}/{item.about['name']}"
 
 
-def _seeds(files: Iterable[JsonObject]) -> list[int]:
-    return sorted({int(section(file, "config")["seed"]) for file in files})
-
-
-def _listed(files: Iterable[JsonObject]) -> str:
-    return ", ".join(map(str, _seeds(files)))
+def _seeds(files: Iterable[JsonObject]) -> list[str]:
+    return [str(seed) for seed in sorted({int(section(file, "config")["seed"]) for file in files})]
 
 
 def _each(texts: Iterable[str]) -> str:

@@ -5,7 +5,6 @@ It reads packed records or folders of `raffed reproduce zoo/…`.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
@@ -13,12 +12,11 @@ from pathlib import Path
 
 from raffed.analysis.report import find_items
 from raffed.analysis.reproduction.item_runs import run_folders
-from raffed.analysis.runs.files import write_text
 from raffed.analysis.runs.load import read_runs
 
 from raffed.results.storage import unpacked
 
-from . import exit_code
+from . import write_pages
 from .zoo.page import item_page
 
 HEAD = """# The zoo: all methods, equally tuned
@@ -50,20 +48,8 @@ which no hash here names.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Return 0 if the page was written, and 2 if there is nothing to write about or no place for it."""
-    parser = argparse.ArgumentParser(prog="python -m reproductions.pages.zoo_page", description=__doc__)
-    parser.add_argument("records", nargs="+", type=Path, metavar="RECORDS", help="packed records, or runs")
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="PAGE", help="the page, such as docs/zoo.md"
-    )
-    given = parser.parse_args(argv)
-
-    def write() -> None:
-        text = written(given.records, given.out)
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        write_text(given.out, text)
-
-    return exit_code(write)
+    """Write the page, and return the exit code."""
+    return write_pages("zoo_page", lambda records, page: {page: written(records, page)}, argv)
 
 
 def written(records: Sequence[Path], page: Path) -> str:
@@ -80,19 +66,13 @@ def written(records: Sequence[Path], page: Path) -> str:
     for record in records:
         with unpacked([record]) as places:
             items = [item for item in find_items(places) if item.about.get("search")]
-            addresses = _address(record, page)
+            own_page = record / "README.md"
+            addresses = [(record.name, os.path.relpath(own_page, page.parent))] if own_page.exists() else []
             parts += [item_page(item, read_runs(run_folders(item)), addresses) for item in items]
     if not parts:
         raise ValueError(f"{', '.join(map(str, records))}: there is no table of raffed reproduce zoo/…")
     shown = " ".join(path.as_posix() for path in records)
     return "\n".join([HEAD.format(records=shown, page=page.as_posix()), *parts])
-
-
-def _address(record: Path, page: Path) -> list[tuple[str, str]]:
-    """Return name and address, seen from the page, of a record that has a page of its own."""
-    own = record / "README.md"
-    address = Path(os.path.relpath(own, page.parent)).as_posix()
-    return [(record.name, address)] if own.exists() else []
 
 
 if __name__ == "__main__":

@@ -24,14 +24,13 @@ Records: TypeAlias = Sequence[tuple[str, str]]  # name and address of packed rec
 
 def of_today(item: Reproduction) -> bool:
     """Return whether today's `raffed reproduce` tunes and runs the rows of this table as they were."""
-    about = item.about
-    return any((table.name, table.note) == (about["name"], about["note"]) for table in ITEMS)
+    return any((table.name, table.note) == (item.about["name"], item.about["note"]) for table in ITEMS)
 
 
 def anchor(item: Reproduction, row: str, column: str) -> str:
     """Return the place on the page that a cell leads to."""
-    words = f"{item.about['paper']} {item.about['name']} {column} {row}".lower()
-    words = words if of_today(item) else f"earlier {words}"
+    when = "" if of_today(item) else "earlier "
+    words = f"{when}{item.about['paper']} {item.about['name']} {column} {row}".lower()
     return re.sub(r"[^a-z0-9]+", "-", words).strip("-")
 
 

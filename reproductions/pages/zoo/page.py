@@ -36,9 +36,7 @@ from .rows import (
 
 EVERYWHERE = "on every split"
 MORE = 1.05  # times the baseline's bytes from which a row is named
-EARLIER = """, by an earlier protocol
-
-These runs were tuned in another way, which is told below, so no command of today makes them again."""
+EARLIER = ", by an earlier protocol\n\nTuned as told below. No command of today makes these runs again."
 SCORED = {  # measures that only some rows have, in a few words
     "accuracy_last": "last round",
     "personal_last": "last round",
