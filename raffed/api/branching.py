@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from raffed.api.running import one_ray
 from raffed.config.run import RunConfig
 from raffed.config.sections import Runtime
 from raffed.config.validation import Value
 from raffed.errors import RunFolderError
+from raffed.own.user_code import user_errors
 from raffed.results.storage import fetched, is_url, local_folder, mirrored
 from raffed.scratch import scratch_folder
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from raffed.runs.branching import RecordedRun
-    from raffed.runs.events import RoundEvent
     from raffed.runs.run import Begun, RoundWatcher, RunResult, Stop
     from raffed.runtime.setup import Setup
     from raffed.testing.federation import TinyFederation
@@ -70,15 +70,20 @@ def extend(
 
     with mirrored(run) as folder:
         place = folder.absolute()
-        lengthened(RecordedRun.opened(place, accept_changed_code), rounds, horizon_of)
-        return resume(
-            place if is_url(run) else folder,
-            watch=watch,
-            stop=stop,
-            runtime=runtime,
-            begun=begun,
-            accept_changed_code=accept_changed_code,
-        )
+        recorded = RecordedRun.opened(place, accept_changed_code)
+        config = recorded.config.changed({"federation.rounds": rounds})
+        config = replace(config, runtime=runtime or config.runtime)
+        rewind = lengthened(recorded, config, horizon_of)
+        with one_ray(config, place, recorded.data_sha256(config)):
+            rewind()
+            return resume(
+                place if is_url(run) else folder,
+                watch=watch,
+                stop=stop,
+                runtime=runtime,
+                begun=begun,
+                accept_changed_code=accept_changed_code,
+            )
 
 
 def fork(
@@ -129,9 +134,10 @@ def fork(
         config = config.changed({"federation.forked_at": 0, "federation.fork_sha256": ""})
         shared = recorded.contents["rounds_done"] if at is None else at
         check_fork(recorded, config, shared, target)
-        with _with_checkpoint(recorded, shared, config.runtime, accept_changed_code) as ready:
-            forked(ready, config, shared, target)
-        return resume(new, watch=watch, stop=stop, begun=begun, accept_changed_code=accept_changed_code)
+        with one_ray(config, target, recorded.data_sha256(config)):
+            with _with_checkpoint(recorded, shared, config.runtime, accept_changed_code) as ready:
+                forked(ready, config, shared, target)
+            return resume(new, watch=watch, stop=stop, begun=begun, accept_changed_code=accept_changed_code)
 
 
 @contextlib.contextmanager
@@ -148,24 +154,19 @@ def _with_checkpoint(
         return
     wanted = round_hash(run, at)
     log.warning(
-        "%s: no checkpoint of round %d was kept; rounds %d to %d are computed again",
-        run.path,
-        at,
-        start + 1,
-        at,
+        "%s: round %d has no checkpoint and is computed again from round %d on", run.path, at, start + 1
     )
     with scratch_folder() as scratch:
         copy = scratch / "run"
         rewound_copy(run, start, copy)
-        reached = False
-
-        def watch(event: RoundEvent) -> None:
-            nonlocal reached
-            reached = event.round >= at
-
+        seen = {start}
         every = replace(runtime, checkpoint_every=at, keep_checkpoints=max(at, 2))
         resume(
-            copy, watch=watch, stop=lambda: reached, runtime=every, accept_changed_code=accept_changed_code
+            copy,
+            watch=lambda event: seen.add(event.round),
+            stop=lambda: at in seen,
+            runtime=every,
+            accept_changed_code=accept_changed_code,
         )
         again = RecordedRun.opened(copy, accept_changed_code)
         if round_hash(again, at) != wanted:
@@ -174,7 +175,6 @@ def _with_checkpoint(
                 f"verify {run.path}` says where they part. Fork at a round of a checkpoint"
             )
         yield again
-        shutil.rmtree(copy, ignore_errors=True)
 
 
 # Whether a method's rounds depend on how many rounds the whole run has.
@@ -183,6 +183,7 @@ def _with_checkpoint(
 ROUNDS = 6  # enough for a method that does something in every second or third round
 
 
+@user_errors()
 def horizon_of(setup: Setup) -> tuple[bool, bool]:
     """Try how a method depends on the total number of rounds, which `Spec` states.
 
@@ -198,16 +199,13 @@ def horizon_of(setup: Setup) -> tuple[bool, bool]:
     """
     from raffed.testing.federation import TinyFederation
 
-    short, long = (TinyFederation(setup.method, visits=n, rounds=n) for n in (ROUNDS, 2 * ROUNDS))
-    everyone = range(len(short.data))
-    for _ in range(ROUNDS - 1):
-        short.step(everyone)
-        long.step(everyone)
-        if not _same(short, long):
-            return True, True
-    short.step(everyone)
-    long.step(everyone)
-    return False, not _same(short, long)
+    both = [TinyFederation(setup.method, visits=n, rounds=n) for n in (ROUNDS, 2 * ROUNDS)]
+    for done in range(ROUNDS):
+        for federation in both:
+            federation.step(range(len(federation.data)))
+        if not _same(*both):
+            return done < ROUNDS - 1, True
+    return False, False
 
 
 def _same(federation: TinyFederation, other: TinyFederation) -> bool:
@@ -227,9 +225,6 @@ def _tensors(tiny: TinyFederation) -> list[Tensor]:
 
     tensors = tiny.everything()
     for _, client in sorted(tiny.last.items()):
-        tensors += [
-            *leaves(client.trained),
-            *leaves(client.personal_state(tiny.method)),
-            *leaves(client.upload),
-        ]
+        for part in (client.trained, client.personal_state(tiny.method), client.upload):
+            tensors += leaves(part)
     return tensors

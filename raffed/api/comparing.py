@@ -112,7 +112,7 @@ class Comparison:
 
 
 def compare(
-    methods: Sequence[Given] | Mapping[Named, Mapping[str, Value]],
+    methods: Named | Sequence[Given] | Mapping[Named, Mapping[str, Value]],
     config: RunConfig | None = None,
     *,
     out: Path | str,
@@ -126,9 +126,9 @@ def compare(
     others run all the same.
 
     Args:
-        methods: The methods, as names, references or factories; a mapping gives each its arguments, such as
-            `{"fedavg": {}, "fedprox": {"mu": 0.1}}`. A pair of a method and arguments stands for the method
-            with these settings, so that one method may be there more than once:
+        methods: The methods, or one, as names, references or factories; a mapping gives each its arguments,
+            such as `{"fedavg": {}, "fedprox": {"mu": 0.1}}`. A pair of a method and arguments stands for the
+            method with these settings, so that one method may be there more than once:
             `["fedavg", ("fedprox", {"mu": 0.1}), ("fedprox", {"mu": 1.0})]`. Results and folders then have
             names such as "fedprox,mu=0.1".
         config: Everything but method and arguments. Without it: the defaults.
@@ -154,7 +154,7 @@ def compare(
         >>> raffed.compare(["fedavg", "map"], out="runs/both").report.table  # doctest: +SKIP
         >>> raffed.compare(["map"], out="runs/map", seeds=5).seeds["map"].accuracy  # doctest: +SKIP
     """
-    given = _given(methods)
+    given = _given([methods] if isinstance(methods, str) or callable(methods) else methods)
     if not given:
         raise UsageError("nothing to compare: name a method, or more")
     base = config or RunConfig()

@@ -226,7 +226,7 @@ def execute_all(
         in_turn: Executes one run in this process, as runs on Ray do.
         together: Executes runs in a process each.
     """
-    with one_ray(runs[0].config):
+    with one_ray(runs[0].config, runs[0].folder):
         if "seed" in runs[0].about and in_processes(runs):
             done = [run for run in runs if run.finished]
             for run in done:

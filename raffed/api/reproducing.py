@@ -251,9 +251,9 @@ def executed(
         left = [
             job for job in jobs if isinstance(job, planner.PlannedRun) and not job.left_out and not job.done
         ]
-        configs = [job.config for job in left if not is_authors(job.config.method)]
-        on_ray = [config for config in configs if config.runtime.execution == "ray"]
-        with one_ray(on_ray[0]) if on_ray else contextlib.nullcontext():
+        runs = [job for job in left if not is_authors(job.config.method)]
+        on_ray = [(job.config, job.folder) for job in runs if job.config.runtime.execution == "ray"]
+        with one_ray(*on_ray[0]) if on_ray else contextlib.nullcontext():
             after = planner.execute_runs(jobs, do, limit)
         if asked.item.search is None:
             return after
@@ -357,7 +357,8 @@ def _lengthen(shorter: Path, folder: Path, rounds: int, accept_changed_code: boo
     shutil.rmtree(part, ignore_errors=True)
     try:
         shutil.copytree(shorter, part, ignore=shutil.ignore_patterns(LOCK_FILE))
-        lengthened(RecordedRun.opened(part, accept_changed_code), rounds, horizon_of)
+        recorded = RecordedRun.opened(part, accept_changed_code)
+        lengthened(recorded, recorded.config.changed({"federation.rounds": rounds}), horizon_of)()
         part.rename(folder)
     except UsageError:  # the rounds of this method depend on their number
         pass

@@ -55,11 +55,7 @@ def callback(reference: str) -> RoundWatcher:
     if not callable(call):
         raise UsageError(f"{reference} is a {type(call).__name__}; it must be a function of a RoundEvent")
 
-    def called(event: RoundEvent) -> None:
-        with user_errors(reference):
-            call(event)
-
-    return called
+    return user_errors(reference)(call)
 
 
 # Methods that are compared, each with the settings by which it may stand more than once in one table.
@@ -204,8 +200,14 @@ def check_continues(folder: Path, config: RunConfig, accept: bool = False) -> No
 
 
 @contextlib.contextmanager
-def one_ray(config: RunConfig) -> Iterator[None]:
-    """Start Ray once for several runs. Impossible requests are refused before it starts."""
+def one_ray(config: RunConfig, folder: Path, data_sha256: str = "") -> Iterator[None]:
+    """Start Ray once for all that the block executes. What it refuses of a run is refused before the block.
+
+    Args:
+        config: The run, or the first one.
+        folder: Its folder, in which nothing is changed.
+        data_sha256: The hash that its data must have; "" for a new run.
+    """
     from raffed.runtime.setup import prepare_run
 
     check_set(config.numerics.bits)
@@ -214,9 +216,12 @@ def one_ray(config: RunConfig) -> Iterator[None]:
         return
     from raffed.runtime.ray.session import RaySession
 
-    prepare_run(config)
+    setup = prepare_run(config, data_sha256=data_sha256)
     with RaySession(config.runtime.address) as session:
         session.wait()
+        from raffed.runtime.ray.launch import plan_of
+
+        plan_of(setup, folder)
         yield
 
 

@@ -128,7 +128,8 @@ def tune(
     )
     for name in names:
         check_space(name, axes)
-    seconds = seconds_of(budget, "budget") if isinstance(budget, str) else budget
+    given_budget = budget if isinstance(budget, str | None) else f"{budget}s"
+    seconds = None if given_budget is None else seconds_of(given_budget, "budget")
     with mirrored(out) as place:
         shown = make_progress(progress)
         complete, tables = searched(request, place, resume, shown, at_once, seconds)

@@ -42,7 +42,7 @@ from raffed.own.gate import note_read, within
 from raffed.own.located import hashes_at, located
 from raffed.own.resolve import install
 from raffed.results import runfile
-from raffed.results.files import Shape, check_json, check_tree
+from raffed.results.files import Shape, check_json, check_tree, removed_on_failure
 from raffed.results.lock import make_folder
 from raffed.results.sweep_file import read_sweep
 from raffed.results.writer import read_metrics, rows_sha256, with_values, without_client_losses
@@ -320,16 +320,11 @@ def replay(
         chosen = bundle.chosen(only)
         _check_trust(bundle.top, chosen, trust_code)
         _check_bits(chosen)
-        _settle(bundle.top, out)
-    runs = []
-    for bundled in chosen:
-        here = replace(bundled, folder=out / RECORDED / bundled.name)
-        for record in here.about.get("code", []):
-            if not is_authors(record["reference"]):
-                install(place_in(out, record), record["reference"])
-        config = replace(_here(here, data_root), clock=clock_here(here.config.clock, out))
-        runs.append(_again(here, config, out / AGAIN / bundled.name, rounds, watch))
-    outcome = Replay(out, tuple(runs), time.monotonic() - began)
+        with removed_on_failure(out):
+            _settle(bundle.top, out)
+    with removed_on_failure(out):
+        runs = tuple(_again(out, bundled, data_root, rounds, watch) for bundled in chosen)
+    outcome = Replay(out, runs, time.monotonic() - began)
     runfile.write_json(
         out / REPLAY_FILE, {**outcome.as_dict(), "folder": ".", "versions": runfile.versions()}
     )
@@ -390,9 +385,14 @@ def _settle(top: Path, out: Path) -> None:
 
 
 def _again(
-    recorded: OpenedRun, config: RunConfig, place: Path, rounds: int, watch: Watch | None
+    out: Path, bundled: OpenedRun, data_root: str | None, rounds: int, watch: Watch | None
 ) -> ReplayedRun:
-    done = 0
+    recorded = replace(bundled, folder=out / RECORDED / bundled.name)
+    for record in recorded.about.get("code", []):
+        if not is_authors(record["reference"]):
+            install(place_in(out, record), record["reference"])
+    config = replace(_here(recorded, data_root), clock=clock_here(recorded.config.clock, out))
+    place, done = out / AGAIN / bundled.name, 0
 
     def count(event: RoundEvent) -> None:
         nonlocal done

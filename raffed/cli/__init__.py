@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from raffed.budget import no_memory
-from raffed.cli.messages import Visible, begin_again, may_begin_again, refuse_gone, repeated_warnings
+from raffed.cli.messages import Visible, begin_again, flushed, may_begin_again, refuse_gone, repeated_warnings
 from raffed.cli.signals import NOTHING, StopSignals
 from raffed.config.portable import BitsTooLateError
 from raffed.errors import RaffedError, UsageError
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         begin_again()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-        raise SystemExit(_shown(code)) from None
+        raise SystemExit(flushed(code)) from None
 
 
 def _carried_out(words: list[str], signals: StopSignals, again: bool) -> None:
@@ -61,7 +61,7 @@ def _carried_out(words: list[str], signals: StopSignals, again: bool) -> None:
     except SystemExit as ended:
         # Typer raises this for Ctrl-C, also for one that comes while Ray ends after a run was stopped
         if not signals.told and isinstance(getattr(ended.__context__, "__cause__", None), KeyboardInterrupt):
-            tell("raffed: stopped", error=True)
+            tell("raffed: stopped; the same command begins anew", error=True)
         if ended.code and signals.cut:
             sys.exit(signals.code)
         raise
@@ -71,7 +71,7 @@ def _carried_out(words: list[str], signals: StopSignals, again: bool) -> None:
         tell(f"raffed: {' '.join(str(error).split())}", error=True)
         sys.exit(2 if isinstance(error, UsageError) else 1)
     except (MemoryError, ImportError, OSError, RuntimeError) as error:
-        name = str(getattr(error, "filename", None) or "the last file")
+        name = str(getattr(error, "filename", None) or "the last file or output")
         too_long = isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG
         why = f"{name}: this name is too long; choose a shorter one" if too_long else no_memory(error)
         if is_full(error):
@@ -96,15 +96,3 @@ def _open_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-
-
-def _shown(code: int) -> int:
-    """Return the exit code, after the last output. It is a failure if that is lost."""
-    try:
-        sys.stdout.flush()
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        if not isinstance(error, BrokenPipeError):
-            tell(f"raffed: the last output is lost: {error.strerror}", error=True)
-        return code or 1
-    return code

@@ -105,6 +105,30 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+LOST: list[OSError] = []  # why standard output cannot be written any more
+
+
+@contextlib.contextmanager
+def going_on() -> Iterator[None]:
+    """Let the work go on though nobody sees it any more: a reader that is gone, a full disk below a log."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        LOST.append(error)
+
+
+def flushed(code: int) -> int:
+    """Return the exit code, after the last output. It is a failure if some of that is lost."""
+    with going_on():
+        sys.stdout.flush()
+    if LOST:
+        tell(f"raffed: some of the output is lost: {LOST[0].strerror}", error=True)
+    return code or int(bool(LOST))
+
+
 def tell_event(event: Mapping[str, Any]) -> None:
     """Print an event for programs: one JSON object on a line."""
     tell(json.dumps(plain(dict(event)), allow_nan=False))

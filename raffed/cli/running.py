@@ -150,14 +150,14 @@ def resume(
     with make_screen(as_json, quiet) as screen, mirrored(place) as folder:
         set_as_recorded(folder)
         with followers(folder, on_round, board, tracker, project) as watchers:
-            from raffed.results.runfile import read_run
             from raffed.runs.folder import run_config
 
             config = run_config(folder)
             config = replace(config, runtime=placed(config.runtime, flags))
-            note = " (finished already)" if read_run(folder).get("state") == "finished" else ""
+            resumed = Run.alone(config, folder)
+            note = " (finished already)" if resumed.finished else ""
             work = partial(raffed.resume, folder, runtime=config.runtime, accept_changed_code=accept)
-            execute(work, Run.alone(config, folder), screen, watchers=watchers, note=note)
+            execute(work, resumed, screen, watchers=watchers, note=note)
 
 
 @run_options(without=["method"])

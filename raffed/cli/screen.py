@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from raffed.api.running import Event, Run, Shown, measured
-from raffed.cli.messages import count_warning, counted, duration, percent, plain
+from raffed.cli.messages import count_warning, counted, duration, going_on, percent, plain
 from raffed.cli.signals import NOTHING
 from raffed.cli.tables import show, show_differences, show_item, show_profile, show_result, show_summary
 from raffed.errors import UsageError
@@ -62,14 +62,16 @@ class Screen(Shown):
 
     def show(self, event: Event, **more: Any) -> None:
         self.started = True
-        super().show(event, **more)
+        with going_on():
+            super().show(event, **more)
 
     def plan(self, rows: Sequence[Row], summary: str) -> None:
         """Show what would run: a row of texts for each cell, trial or run, and a line about all of it."""
         self.show({"event": "plan", "summary": summary, "rows": rows})
 
     def say(self, text: str) -> None:
-        tell(named(text), error=True)
+        with contextlib.suppress(OSError):
+            tell(named(text), error=True)
 
     def stopping(self) -> None:
         """Show that a signal came. A signal handler calls this, so it must not use buffered output."""
@@ -149,7 +151,8 @@ class JsonScreen(Screen):
 
     def write(self, event: Event) -> None:
         """Print an event."""
-        print(json.dumps(plain(dict(event)), allow_nan=False), file=self._out, flush=True)
+        with going_on():
+            print(json.dumps(plain(dict(event)), allow_nan=False), file=self._out, flush=True)
 
 
 class LineScreen(Screen):

@@ -49,7 +49,7 @@ WIDE = 200  # columns assumed if no terminal limits them
 PARTS = ("training", "sums", "messages", "scoring", "disk", "rest")
 MOST_ROUNDS = 20  # lines of the table; with more rounds a line is the mean of several
 NOTE = (
-    "In seconds per round. training: the slowest actor's; messages: what the driver\n"
+    "In seconds per round. training: the slowest actor's; messages: what the driver "
     "waits for its actors beyond their work; disk: rows, client states, checkpoints."
 )
 

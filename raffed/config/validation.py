@@ -227,7 +227,8 @@ class Declaration:
     def _adapter(self) -> TypeAdapter[Any]:
         from pydantic import ConfigDict, TypeAdapter
 
-        return TypeAdapter(self.accepted(), config=ConfigDict(strict=True))
+        # With a length, which all have, a text is also checked to be Unicode
+        return TypeAdapter(self.accepted(), config=ConfigDict(strict=True, str_min_length=0))
 
     def check(self, value: T, prefix: str = "") -> Any:
         """Return `value` in its one spelling: an int that stands for a float is that float.
@@ -255,6 +256,8 @@ class Declaration:
             unknown = next(word for word in words if word not in self.choices)
             name = f"{prefix}{self.name}".rpartition(": ")[2]
             return UnknownNameError(name, unknown, filter(None, self.choices))
+        if kind == "string_unicode":
+            return UsageError(f"{label}: this name is not UTF-8; rename it")
         if self.range and kind.startswith(("greater", "less")):
             return UsageError(f"{label}{f': {given!r}' if first['loc'] else ''} {self.range.refusal()}")
         if isinstance(value, list | tuple) and kind in ("too_short", "too_long"):

@@ -19,7 +19,7 @@ from raffed.errors import DataFileError, UnknownNameError, UsageError
 from raffed.own.gate import entry_points
 from raffed.own.names import reference_of
 from raffed.own.resolve import load
-from raffed.own.user_code import may_be_called
+from raffed.own.user_code import may_be_called, user_errors
 
 _KNOWN: Final = {*DATASETS, *ALIASES}
 
@@ -149,7 +149,8 @@ def _called(text: str) -> Dataset:
     """Return the data set that a user's function makes, or that a name of the user's holds."""
     loaded = load(reference_of(text, GROUP, _KNOWN) or text)
     function = isinstance(loaded, types.FunctionType) and may_be_called(loaded, "Dataset")
-    dataset = loaded() if function and callable(loaded) else loaded
+    with user_errors(text):
+        dataset = loaded() if function and callable(loaded) else loaded
     if not isinstance(dataset, Dataset):
         raise UsageError(
             f"--dataset {text}: it gives a {type(dataset).__name__}; it must be a raffed.Dataset, or a "

@@ -369,6 +369,7 @@ def _alternatives(text: str) -> str:
     names = sorted(
         name
         for name, value in vars(module_of(text)).items()
-        if callable(value) and not name.startswith("_") and getattr(value, "__module__", "") != "typing"
+        if not (name.startswith("_") or isinstance(value, ModuleType))
+        and getattr(value, "__module__", "") not in ("typing", "__future__")
     )
-    return f"it has {', '.join(names[:12])}" if names else "it defines no function and no class"
+    return f"it has {', '.join(names[:12])}" if names else "it defines nothing"

@@ -44,7 +44,8 @@ class UserCodeError(RaffedError):
 def user_errors(home: str = "") -> Iterator[None]:
     """Report an error that the user's own code raises inside the body by the user's file and line.
 
-    Errors of raffed's own code pass, and so do a lack of memory and a full disk, which the caller may remedy.
+    So is `sys.exit()`, which would end the command as if all was done. Errors of raffed's own code pass, and
+    so do a lack of memory and a full disk, which the caller may remedy.
 
     Args:
         home: What the message names if no frame is the user's, such as the reference that was called. Without
@@ -57,7 +58,7 @@ def user_errors(home: str = "") -> Iterator[None]:
         yield
     except (RaffedError, MemoryError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         where = where_raised(error, home)
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
         if not where or full or "out of memory" in str(error):

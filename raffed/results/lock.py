@@ -86,7 +86,7 @@ def check_unused(folder: Path) -> None:
 def _take(lock: FileLock, folder: Path, patience: float) -> None:
     """Lock the file in a folder, and wait for it for `patience` seconds. Only a file is accepted there."""
     path = folder / LOCK_FILE
-    with writing(folder):
+    with writing(folder, "folder"):
         if os.path.lexists(path):
             check_regular(path, path.lstat())
         try:
@@ -103,7 +103,7 @@ def _take(lock: FileLock, folder: Path, patience: float) -> None:
 
 _OF_A_FOLDER = {
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE),
-    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR),
+    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EFBIG),
 }
 
 

@@ -86,11 +86,13 @@ def mirrored(place: str | Path, every: float = SEND_SECONDS) -> Iterator[Path]:
     seconds and at the end, however the block ends.
 
     Raises:
-        UsageError: The place is empty.
+        UsageError: The place is empty, or its name is not UTF-8, which Parquet needs.
         RaffedError: The last transfer failed. The local copy is then kept, and the message names it.
     """
     _check_said(place)
     if not is_url(place):
+        if re.search(r"[\ud800-\udfff]", os.path.abspath(place)):
+            raise UsageError(f"{os.path.abspath(place)}: this name is not UTF-8; rename it or choose another")
         yield Path(place)
         return
     with _copied(str(place), writable=True) as copy:

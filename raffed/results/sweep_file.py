@@ -20,11 +20,7 @@ from raffed.results.runfile import SWEEP_FILE as SWEEP_FILE
 SWEEP_SCHEMA = 1
 SEED_AXIS = "seed"  # trials of one setting that differ in it are compared by their mean score
 # Folders below that of a method; the last one holds damaged runs
-TRIALS, FINALS, DAMAGED = (
-    "trials",
-    "final",
-    "damaged",
-)
+TRIALS, FINALS, DAMAGED = "trials", "final", "damaged"
 Protocol: TypeAlias = Literal["validation", "paper"]
 Select: TypeAlias = Literal["global", "personal", "mean"]
 State: TypeAlias = Literal["running", "finished", "stopped"]

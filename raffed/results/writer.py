@@ -265,7 +265,7 @@ class MetricsWriter:
     ) -> None:
         self._record: Record = record or (lambda hashes: None)
         self.folder = Path(folder) / METRICS_FOLDER
-        self._run: dict[str, str | int] = {
+        self.columns: dict[str, str | int] = {
             "run_id": run_id,
             "method": method,
             "dataset": dataset,
@@ -317,7 +317,7 @@ class MetricsWriter:
         rounds = [row.round for row in self._rows]
         path = self.folder / _part_name(min(rounds), max(rounds))
         with replacing(path) as temp:
-            write_part(temp, table_of(self._rows, self._run), self._run)
+            write_part(temp, table_of(self._rows, self.columns), self.columns)
             yield {_below(path): file_sha256(temp)}
         self._closed = max(rounds)
         self._rows = []
@@ -366,7 +366,7 @@ class MetricsWriter:
 
     def _write(self, path: Path, table: pa.Table) -> None:
         with replacing(path) as temp:
-            write_part(temp, table, self._run)
+            write_part(temp, table, self.columns)
             self._record({_below(path): file_sha256(temp)})
 
 

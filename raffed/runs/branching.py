@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from raffed.results.files import check_tree, file_sha256, removed_on_failure, sy
 from raffed.results.lock import LOCK_FILE, check_unused, held
 from raffed.results.remote import STATE_FILE
 from raffed.results.runfile import RUN_FILE, RunContents, read_run, write_json
-from raffed.results.writer import METRICS_FOLDER, read_metrics, with_values, write_part
+from raffed.results.writer import MetricsWriter, read_metrics, with_values, write_part
 from raffed.runs.checkpoint import (
     CHECKPOINTS,
     CLIENT_STATES,
@@ -30,7 +30,7 @@ from raffed.runs.checkpoint import (
     values_in,
 )
 from raffed.runs.code_record import check_code, check_revision, trust_own
-from raffed.runs.folder import FINAL, check_free, check_unedited, run_config
+from raffed.runs.folder import FINAL, check_free, check_identity, check_unedited, run_config
 from raffed.runs.integrity import PARTITION, check_rows, rewound, superseded
 from raffed.runs.record import new_run
 from raffed.runtime.setup import Setup, check_new, prepare_run
@@ -69,6 +69,11 @@ class RecordedRun:
         check_code(path, contents, config, accept_changed_code)
         return RecordedRun(path, contents, config)
 
+    def data_sha256(self, config: RunConfig) -> str:
+        """Return the hash that a configuration's data must have to go on with the run; "" for other data."""
+        same = config.data.dataset == self.config.data.dataset
+        return str(self.contents.get("data_sha256", "")) if same else ""
+
     def newest(self, until: int) -> int:
         """Return the newest whole checkpoint of at most `until` rounds; 0 if there is none."""
         for checkpoint in reversed(checkpoints(self.path)):
@@ -79,18 +84,22 @@ class RecordedRun:
         return 0
 
 
-def lengthened(run: RecordedRun, rounds: int, horizon: Horizon) -> None:
-    """Rewind a run in its folder, so that `resume` continues it to `rounds` rounds.
+def lengthened(run: RecordedRun, config: RunConfig, horizon: Horizon) -> Callable[[], None]:
+    """Check that a run can go on to more rounds.
 
     Args:
         run: The run.
-        rounds: Number of rounds in the end, more than the run has.
+        config: Its configuration with these rounds. They may be computed elsewhere.
         horizon: Says how the method depends on the total number of rounds.
+
+    Returns:
+        A function that rewinds the run in its folder, so that `resume` continues it.
 
     Raises:
         UsageError: The run has as many rounds, or what it computed depends on the total number of rounds.
+        RunFolderError: Elsewhere the rounds would have other bits.
     """
-    before = run.config.federation.rounds
+    before, rounds = run.config.federation.rounds, config.federation.rounds
     if rounds <= before:
         raise UsageError(f"rounds = {rounds}: the run in {run.path} has {before}; give a larger number")
     if "ended_early" in run.contents:
@@ -98,39 +107,33 @@ def lengthened(run: RecordedRun, rounds: int, horizon: Horizon) -> None:
             f"{run.path} ended after round {run.contents['rounds_done']} by its rule, and would end "
             "there in a longer run, too; `raffed fork` continues it with another --stop-when"
         )
-    config = run.config.changed({"federation.rounds": rounds})
-    _check_rates(run, config.local, rounds)
-    data_sha256 = str(run.contents.get("data_sha256", ""))
-    setup = prepare_run(config, data_sha256=data_sha256)
+    kept = replace(config, runtime=run.config.runtime)
+    check_identity(run.path, kept.identity(), config.identity())
+    setup = prepare_run(config, data_sha256=run.data_sha256(config))
     sizes = [len(setup.partition.train[client]) for client in setup.data.trainable]
-    _check_rates(run, config.local, rounds, {min(sizes), max(sizes)})
     every, last = horizon(setup)
-    done = run.newest(same_rounds(run.config, last))
-    if every:
+    bound = f"{config.method}: its rounds depend" if every else ""
+    if not same_rates(config.local, before, rounds, {min(sizes), max(sizes)}):
+        bound = f"local.schedule = {config.local.schedule!r} depends"
+    if bound:
         raise UsageError(
-            f"{config.method}: its rounds depend on the total number of rounds, so the {before} rounds in "
-            f"{run.path} are not the first of {rounds}; start a new run with --rounds {rounds}"
+            f"{bound} on the total number of rounds, so the {before} rounds in {run.path} are not the first "
+            f"of {rounds}; start a new run with --rounds {rounds}"
         )
+    done = run.newest(same_rounds(run.config, last))
     _check_stages(run, setup, done)
     contents = rewound(run.contents, done)
     contents["earlier"] = superseded(run.contents, done)
-    contents["config"], contents["identity"] = config.as_dict(), config.identity()
-    with held(run.path):
-        write_json(run.path / RUN_FILE, contents)
-        for checkpoint in checkpoints(run.path):
-            if int(checkpoint.name.removeprefix("round-")) > done:
-                shutil.rmtree(checkpoint)
+    contents["config"], contents["identity"] = kept.as_dict(), kept.identity()
 
+    def rewind() -> None:
+        with held(run.path):
+            write_json(run.path / RUN_FILE, contents)
+            for checkpoint in checkpoints(run.path):
+                if int(checkpoint.name.removeprefix("round-")) > done:
+                    shutil.rmtree(checkpoint)
 
-def _check_rates(run: RecordedRun, local: Local, rounds: int, sizes: Collection[int] = ()) -> None:
-    """Refuse a schedule by which the rounds that are done depend on the total, for clients of these sizes."""
-    before = run.config.federation.rounds
-    if not same_rates(local, before, rounds, sizes):
-        raise UsageError(
-            f"local.schedule = {local.schedule!r} depends on the total number of rounds, so the "
-            f"{before} rounds in {run.path} are not the first of {rounds}; start a new run with "
-            f"--rounds {rounds}"
-        )
+    return rewind
 
 
 def same_rounds(config: RunConfig, last: bool) -> int:
@@ -270,8 +273,7 @@ def forked(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:
     source = run.path / CHECKPOINTS / f"round-{at:06d}"
     check_checkpoint(source, run.contents["files"])
     check_rows(run.path, at)
-    same_data = config.data.dataset == run.config.data.dataset
-    setup = prepare_run(config, data_sha256=str(run.contents.get("data_sha256", "")) if same_data else "")
+    setup = prepare_run(config, data_sha256=run.data_sha256(config))
     check_new(config.federation, config.faults, config.runtime, setup.data)
     trust_own(setup.code, config.data.dataset)
     if setup.partition.num_clients != run.contents["clients"]:
@@ -295,24 +297,13 @@ def forked(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:
     with held(out), removed_on_failure(out):
         shutil.copytree(source, out / CHECKPOINTS / source.name)
         rows = read_metrics(run.path)
-        columns = _columns(contents, setup)
-        rows = with_values(rows.filter(pc.less_equal(rows["round"], at)), columns)
-        part = out / METRICS_FOLDER / f"part-{1:06d}-{at:06d}.parquet"
-        part.parent.mkdir()
-        write_part(part, rows, columns)
+        about = contents["run_id"], config.method, setup.dataset.name, config.data.split, config.seed
+        writer = MetricsWriter(out, *about)
+        rows = with_values(rows.filter(pc.less_equal(rows["round"], at)), writer.columns)
+        part = writer.folder / f"part-{1:06d}-{at:06d}.parquet"
+        write_part(part, rows, writer.columns)
         setup.partition.save(out / PARTITION)
         sync_tree(out)
         names = (part, out / PARTITION, out / CHECKPOINTS / source.name / STATE_FILE)
         contents["files"] = {file.relative_to(out).as_posix(): file_sha256(file) for file in names}
         write_json(out / RUN_FILE, contents)
-
-
-def _columns(contents: RunContents, setup: Setup) -> dict[str, str | int]:
-    """Return the columns that are equal in all rows of a run."""
-    return {
-        "run_id": contents["run_id"],
-        "method": setup.config.method,
-        "dataset": setup.dataset.name,
-        "partition": setup.config.data.split,
-        "seed": setup.config.seed,
-    }

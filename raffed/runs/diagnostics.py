@@ -59,7 +59,7 @@ def examine(data_root: str | None = None, ray: bool = False, address: str | None
     yield from _machine()
     yield from _gpus()
     yield from _data(data_root)
-    if ray:
+    if ray or address:
         yield from _ray(address)
 
 

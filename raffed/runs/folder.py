@@ -85,6 +85,16 @@ def check_free(path: Path, identity: str) -> None:
         raise RunFolderError(f"{path} exists and is not an empty folder; choose another --out")
 
 
+def check_identity(path: Path, recorded: str, identity: str) -> None:
+    """Refuse to go on with a run in a configuration that has other bits than the one it was begun with."""
+    if recorded != identity:
+        raise RunFolderError(
+            f"{path}: the run there has another configuration; resume accepts neither a new one "
+            f"nor another number of threads (there {run_config(path).runtime.threads}) or kind "
+            "of device, because these would change its results"
+        )
+
+
 class RunFolder:
     """The folder of a run, opened anew or, with `resume=True`, at its last checkpoint.
 
@@ -187,12 +197,7 @@ class RunFolder:
             "metrics": rows_sha256(read_metrics(self.path)),
         }
         self.record.write(
-            {
-                "state": "finished",
-                "rounds_done": server.round,
-                "hashes": hashes,
-                "round_hashes": round_hashes,
-            }
+            {"state": "finished", "rounds_done": server.round, "hashes": hashes, "round_hashes": round_hashes}
         )
         shutil.rmtree(self.states_folder, ignore_errors=True)  # the last checkpoint holds them
 
@@ -210,12 +215,7 @@ class RunFolder:
         """
         check_unedited(self.path)
         contents = self.record.contents
-        if contents["identity"] != identity:
-            raise RunFolderError(
-                f"{self.path}: the run there has another configuration; resume accepts neither a new one "
-                f"nor another number of threads (there {run_config(self.path).runtime.threads}) or kind "
-                "of device, because these would change its results"
-            )
+        check_identity(self.path, contents["identity"], identity)
         check_drawn(self.path, contents, setup.partition, setup.config)
         said = [] if self._verifies else check_partition(self.path, contents)
         said += self._checkpoints.restore(with_rows=not self._verifies)

@@ -142,7 +142,7 @@ class Contract:
             return CheckFinding(name, sentence, "does not apply", str(error))
         except RaffedError as error:
             why = str(error)
-        except Exception as error:  # noqa: BLE001 (whatever the user's code raises is the finding)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever the user's code raises is the finding)
             why = f"{where_raised(error, called)}: {type(error).__name__}: {error}"
         return CheckFinding(name, sentence, "fails" if why else "holds", " ".join(why.split()))
 

@@ -6,19 +6,23 @@ import importlib.util
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import raffed
 from raffed import Federation, RunConfig
+from raffed.api.branching import horizon_of
 from raffed.config.validation import Value
 from raffed.data.array_cache import ArrayCache
 from raffed.errors import DataFileError, RunFolderError, UsageError
+from raffed.own.user_code import UserCodeError
 from raffed.results.runfile import read_run
 from raffed.results.writer import read_metrics
 from raffed.runs.metric_rows import epsilon, epsilon_of
 from raffed.runtime.setup import prepare_run
 from tests.forging import edited
+from tests.testing.broken import raises
 from tests.tiny import digits
 
 BASE = digits("dirichlet:4:0.5", method="scaffold", federation=Federation(4, 0.5), samples=200)
@@ -111,6 +115,11 @@ def test_runs_bound_to_a_total_do_not_extend(changes: dict[str, Value], reason: 
     with pytest.raises(UsageError, match="has 4; give a larger number"):
         raffed.extend(run, 4)
     assert (run / "run.json").read_bytes() == before
+
+
+def test_an_error_of_a_method_that_is_tried_for_more_rounds_names_its_line() -> None:
+    with pytest.raises(UserCodeError, match=r"broken\.py:\d+: ValueError: a mistake of mine"):
+        horizon_of(SimpleNamespace(method=raises()))  # type: ignore[arg-type]
 
 
 def test_a_fork_with_equal_settings_is_the_run(four: Path, seven: raffed.RunResult, tmp_path: Path) -> None:

@@ -106,17 +106,16 @@ def test_the_functions_work_inside_a_running_event_loop_and_in_a_thread(tmp_path
 def test_tune_refuses_an_axis_that_no_method_has_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nosuch"):
         raffed.tune("fedprox", BASE, out=tmp_path / "a", grid={"nosuch.lr": [0.1]})
-    with pytest.raises(UsageError, match="budget 'soon'"):
-        raffed.tune("fedprox", BASE, out=tmp_path / "a", budget="soon")
+    for budget, said in (("soon", "budget 'soon'"), (-1, "budget '-1s'"), (0.0, r"budget '0\.0s'")):
+        with pytest.raises(UsageError, match=said):
+            raffed.tune("fedprox", BASE, out=tmp_path / "a", budget=budget)
     with pytest.raises(UsageError, match="no run"):
         raffed.report(tmp_path / "nothing", tmp_path / "other", progress=False)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_progress_goes_to_stderr_and_standard_output_stays_empty(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    raffed.compare(["fedavg"], BASE, out=tmp_path / "a")
+def test_progress_goes_to_standard_error_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    raffed.compare("fedavg", BASE, out=tmp_path / "a")
     told = capsys.readouterr()
     assert told.out == ""
     assert f"fedavg → {tmp_path / 'a' / 'fedavg'}" in told.err
@@ -184,9 +183,7 @@ def test_check_leaves_with_1_where_a_check_fails_and_2_where_the_reference_is_wr
 
 
 @pytest.mark.parametrize("name", ["My-Lab", "class", "torch", "", "there"])
-def test_a_name_that_no_package_can_have_and_a_folder_that_exists_are_refused(
-    name: str, tmp_path: Path
-) -> None:
+def test_names_that_no_package_can_have_and_taken_folders_are_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     with pytest.raises(UsageError):
         new_project(tmp_path / name if name else "")
@@ -303,9 +300,7 @@ def test_a_dead_process_is_named_and_the_next_begins(tmp_path: Path, monkeypatch
     assert shown.events == ["begin 0", "said a warning", "failed 0", "begin 1", "failed 1"]
 
 
-def test_a_second_request_to_stop_ends_a_deaf_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_stop_ends_a_deaf_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = (
         "import signal, time; signal.signal(15, signal.SIG_IGN); "
         'print(\'{{"event": "ready"}}\', flush=True); time.sleep(600)'

@@ -7,7 +7,9 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import shutil
+import signal
 import stat
 import struct
 import zipfile
@@ -73,8 +75,7 @@ def test_bits_are_decided_before_a_file_is(archive: Path, forged: Forge, tmp_pat
     """
     path = claims(archive, forged, **{"numerics.bits": "portable"})
     done = cli("replay", path, "--out", tmp_path / "out")
-    assert done.code == 2
-    assert "call raffed.portable() first" in done.err
+    assert (done.code, "call raffed.portable() first" in done.err) == (2, True)
     assert not (tmp_path / "out").exists()
 
 
@@ -119,15 +120,12 @@ def test_a_replay_of_a_record_compares_the_kept_rows_of_some_rounds_and_the_hash
         raffed.bundle(record, tmp_path / "changed.zip")
 
 
-def test_other_results_than_recorded_end_with_1(
-    archive: Path, forged: Forge, tmp_path: Path, cli: Cli
-) -> None:
+def test_other_results_end_with_1(archive: Path, forged: Forge, tmp_path: Path, cli: Cli) -> None:
     """A stranger may write down other hashes of weights. The replay says in which round they part."""
     hashes = json.loads(contents(archive)["results/run.json"])["round_hashes"]
     path = claims(archive, forged, round_hashes=[*hashes[:2], "0" * 64, "1" * 64])
     done = cli("replay", path, "--out", tmp_path / "out")
-    assert done.code == 1
-    assert "NOT EQUAL" in done.out
+    assert (done.code, "NOT EQUAL" in done.out) == (1, True)
     assert "weights, round 3" in done.out
 
 
@@ -170,8 +168,7 @@ def test_trusted_code_of_a_bundle_is_listed_and_executed(
 def test_code_of_this_machine_needs_trust_too(archive: Path, forged: Forge, lab: Path, cli: Cli) -> None:
     """No record of code comes with it, and still something would be imported."""
     refused = cli("replay", claims(archive, forged, method="./prox.py:plain"), "--out", "out")
-    assert refused.code == 2
-    assert "the bundle holds no record of it" in refused.err
+    assert (refused.code, "the bundle holds no record of it" in refused.err) == (2, True)
 
 
 def test_a_split_from_a_file_is_replayed_from_the_partition_of_the_bundle(
@@ -195,17 +192,24 @@ def test_own_arrays_are_replayed_by_their_hash(lab: Path, monkeypatch: pytest.Mo
     (lab / "mine.csv").write_text("\n".join(lines[:-1]))
     monkeypatch.setenv("RAFFED_CACHE", str(lab / "other"))
     refused = cli("replay", "a.zip", "--out", "out2")
-    assert refused.code == 2
-    assert "has changed since the run" in refused.err
+    assert (refused.code, "has changed since the run" in refused.err) == (2, True)
 
 
 def test_a_full_folder_and_a_missing_run_are_refused(archive: Path, tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "x").write_text("")
     assert "not an empty folder" in cli("replay", archive, "--out", tmp_path).err
     refused = cli("replay", archive, "--out", tmp_path / "new", "--run", "b")
-    assert refused.code == 2
-    assert "unknown run of the bundle 'b'" in refused.err
+    assert (refused.code, "unknown run of the bundle 'b'" in refused.err) == (2, True)
     assert not (tmp_path / "new").exists()
+
+
+def test_a_replay_that_is_stopped_leaves_nothing_so_that_its_command_can_be_repeated(
+    archive: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("raffed.bundles.replaying.compared", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    done = cli("replay", archive, "--out", tmp_path / "out")
+    assert done == (130, "", "raffed: stopped; the same command begins anew\n")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow

@@ -39,6 +39,7 @@ REFUSED = {
     "--split file:gone.npz": "gone.npz",
     "--lr nan": "local.lr = nan",
     "--dataset mnist --data-root .": "train-images-idx3-ubyte",
+    "--dataset csv:caf\udce9.csv": r"data.dataset = 'csv:caf\udce9.csv': this name is not UTF-8; rename it",
     "gone.toml": "gone.toml",
     "--actors 3": "--execution ray",
     "--noise-at client": "--noise",
@@ -55,8 +56,7 @@ def test_impossible_requests_are_refused_in_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     done = cli("run --rounds 2", *FEW, *typed.split(), "--out", tmp_path / "run")
-    assert done.code == 2
-    assert REFUSED[typed] in done.err
+    assert (done.code, REFUSED[typed] in done.err) == (2, True)
     assert [line[:8] for line in done.err.splitlines()] == ["raffed: "]
     assert list(tmp_path.iterdir()) == []
 
@@ -115,9 +115,7 @@ def test_a_folder_that_holds_something_is_left_alone(cli: Cli, tmp_path: Path, c
         "bundle {run} --out {file}/runs.zip",
     ],
 )
-def test_a_place_below_a_file_is_refused_by_all_that_write(
-    cli: Cli, tmp_path: Path, copied: Path, command: str
-) -> None:
+def test_a_place_below_a_file_is_refused_by_all(cli: Cli, tmp_path: Path, copied: Path, command: str) -> None:
     (tmp_path / "file").write_text("")
     done = cli(command.format(run=copied, file=tmp_path / "file"))
     assert (done.code, done.err.count("\n")) == (2, 1)
@@ -125,13 +123,19 @@ def test_a_place_below_a_file_is_refused_by_all_that_write(
 
 
 @pytest.mark.parametrize("command", ["run", "tune --method fedavg", "report ."])
-def test_an_empty_place_is_refused_and_is_not_this_folder(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("", "'' cannot hold results; give a folder or a URL"),  # as `--out "$RUNS"` has it without RUNS
+        ("caf\udce9/a", r"{here}/caf\udce9/a: this name is not UTF-8; rename it or choose another"),
+    ],
+)
+def test_an_empty_place_and_one_that_parquet_cannot_name_are_refused(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, place: str, said: str
 ) -> None:
-    """As `--out "$RUNS"` has it where RUNS is not set."""
     monkeypatch.chdir(tmp_path)
-    done = cli(command, "--out", "")
-    assert (done.code, done.err) == (2, "raffed: '' cannot hold results; give a folder or a URL\n")
+    done = cli(command, "--out", place)
+    assert (done.code, done.err) == (2, f"raffed: {said.format(here=tmp_path)}\n")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -253,9 +257,7 @@ def test_a_flag_over_a_file_says_how_many_actors_there_are(file: Path) -> None:
         read_config(file, {})
 
 
-def test_flags_override_the_file_name_by_name_and_arguments_go_with_their_method_and_model(
-    file: Path,
-) -> None:
+def test_flags_override_the_file_name_by_name_and_arguments_go_with_method_and_model(file: Path) -> None:
     given = {"args": ["mu2=1"], "seed": 3, "local.momentum": 0.5, "runtime.execution": "serial"}
     config = read_config(file, given)
     assert (config.method, config.seed, config.data.split) == ("fedmr", 3, "p10c3")
@@ -297,9 +299,7 @@ def test_a_toml_file_is_read_with_a_byte_order_mark_and_as_utf_8_only(tmp_path: 
             read_toml(path)
 
 
-def test_the_default_folder_is_new_and_says_what_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_default_folder_is_new_and_names_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     config = read_config(None, {"method": "map", "data.split": "dirichlet:10:0.5", "seed": 3})
     assert free_folder(config) == Path("runs/map-digits-dirichlet-10-0.5-s3")

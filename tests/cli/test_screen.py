@@ -67,9 +67,7 @@ def two_runs_are_shown(screen: Screen) -> None:
 
 
 @pytest.mark.parametrize("kind", [LineScreen, BarScreen])
-def test_several_runs_end_with_a_line_each(
-    kind: type[LineScreen], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_several_runs_end_in_a_line_each(kind: type[LineScreen], capsys: pytest.CaptureFixture[str]) -> None:
     screen = kind()
     screen.overall = Overall(61)
     two_runs_are_shown(screen)
@@ -158,8 +156,7 @@ def test_a_narrow_terminal_keeps_the_number_of_the_round(
 def test_a_machine_that_runs_these_tests_is_healthy(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAFFED_DATA", raising=False)
     done = cli("doctor")
-    assert done.code == 0
-    assert "raffed can run here" in done.out
+    assert (done.code, "raffed can run here" in done.out) == (0, True)
     assert "digits          usable, 1,442 train, 355 test" in done.out
     assert "set RAFFED_DATA" in done.out
 
@@ -171,6 +168,11 @@ def test_json_has_a_finding_a_line_and_one_for_every_data_set(cli: Cli, tmp_path
         name: "ok" if name == "digits" else "absent" for name in DATASETS
     }
     assert all(event["advice"] for event in events if event["state"] in ("note", "broken"))
+
+
+def test_a_cluster_that_is_named_is_tried(cli: Cli) -> None:
+    done = cli("doctor --address 127.0.0.1:1")
+    assert (done.code, "nothing answers there" in done.out) == (2, True)
 
 
 def test_with_a_run_it_measures_a_client_and_says_how_to_place_it(cli: Cli) -> None:
@@ -279,9 +281,7 @@ HEAVY = ("torch", "ray", "pandas", "pyarrow", "numpy", "matplotlib", "sklearn")
     ],
     ids=["methods and models", "splits and data sets"],
 )
-def test_listings_name_everything_and_import_nothing_heavy(
-    loaded: list[str], listed: dict[str, list[str]]
-) -> None:
+def test_listings_name_all_and_import_nothing_heavy(loaded: list[str], listed: dict[str, list[str]]) -> None:
     script = (
         "import contextlib, sys\nfrom raffed.cli import main\n"
         f"for words in {list(listed)!r}:\n    print('LISTING')\n"

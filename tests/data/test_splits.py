@@ -19,12 +19,7 @@ from raffed.data import datasets
 from raffed.data.benchmark_splits import Equal, FromFile, InStages, Natural
 from raffed.data.dataset import Dataset, joined
 from raffed.data.datasets import load_dataset
-from raffed.data.label_splits import (
-    ClassesPerClient,
-    Dirichlet,
-    Iid,
-    LongTail,
-)
+from raffed.data.label_splits import ClassesPerClient, Dirichlet, Iid, LongTail
 from raffed.data.partition import draw_server_holdout, held_out, make_partition
 from raffed.data.partition_file import Partition
 from raffed.data.preparation import STYLES, TRANSFORMS, Transform

@@ -125,6 +125,8 @@ class Trap(nn.Module):
         trap = self.trap
         if trap == "in place":
             x += 1
+        if trap == "exit":
+            raise SystemExit(0)
         h = self.inner(x.double()).float() if trap == "float64" else self.inner(x)
         h = torch.tanh(h)
         if trap == "constants":

@@ -195,6 +195,7 @@ def test_recurrent_layers_train_alone_and_are_refused_in_a_stack() -> None:
         ("frozen head", "its head out is frozen"),
         ("float64", "is float64, and raffed trains float32"),
         ("momentum", "momentum=None"),
+        ("exit", r"own_nets\.py:\d+: .*SystemExit: 0"),
     ],
 )
 def test_what_would_spoil_a_run_is_refused_with_the_remedy(trap: str, message: str) -> None:

@@ -157,9 +157,7 @@ def test_a_function_brings_the_imports_constants_and_classes_that_it_uses(tmp_pa
 @pytest.mark.parametrize("live", ["open('x', 'w')", "object()", "[object()]", "iter([])"])
 def test_a_live_object_is_refused_by_its_name(tmp_path: Path, live: str) -> None:
     done = notebook(
-        tmp_path,
-        f"table = {live}\n\ndef f():\n    return table\n",
-        ends="module_source([f], globals())",
+        tmp_path, f"table = {live}\n\ndef f():\n    return table\n", ends="module_source([f], globals())"
     )
     assert "UsageError: f uses table, a " in done.stderr
 

@@ -17,6 +17,7 @@ from raffed import Data, Federation, Numerics, RunConfig
 from raffed.core.losses import Criterion
 from raffed.core.own_functions import check_loss, criterion_of, own_metric, own_metrics
 from raffed.data.label_splits import Dirichlet
+from raffed.data.own_data import read_own
 from raffed.data.partition import make_partition
 from raffed.data.splits import parse_split, split_name
 from raffed.errors import UsageError
@@ -57,6 +58,7 @@ def measure(name: str) -> float:
 FUNCTION = {
     divide: "def bad(labels):",
     lose: "def bad(logits, labels):",
+    read_own: "def bad():",
     measure: "@__import__('raffed').metric(unit='fraction')\ndef bad(scores, labels):",
 }
 
@@ -74,6 +76,7 @@ FUNCTION = {
         (lose, "return logits.sum() * __import__('torch').rand(())", "global generator"),
         (measure, "return scores", "gave a Tensor; it must give one number"),
         (measure, "return 2.0", "a fraction lies in"),
+        (read_own, "raise SystemExit(0)", "SystemExit: 0"),  # else the command would end as if all was done
     ],
 )
 def test_what_a_function_may_not_give_is_refused_by_its_file_and_line(

@@ -82,6 +82,7 @@ def test_the_reference_to_a_loaded_object_is_the_reference_as_typed(lab: Path) -
         ("nolab.methods:f", "no module 'nolab'"),
         ("lab_c.nothing:f", "no module 'lab_c.nothing'"),
         ("lab_c.methods:porx", "it has prox, pull"),
+        ("./prox.py:numbr", "it has Context, Doc, Forward, Method, NUMBER, Private, Pull"),
         ("prox", "not a reference"),
     ],
 )

@@ -217,7 +217,7 @@ def test_everything_in_a_checkpoint_is_on_the_disk_before_it_takes_its_name(
     assert all((made.st_dev, made.st_ino) in synced for made in (final, folder))
 
 
-@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.EIO])
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.EIO, errno.EFBIG])
 def test_a_folder_that_can_no_longer_be_written_is_told_with_its_remedy(
     code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,12 +241,7 @@ def spans(run: Path) -> list[tuple[int, int]]:
 @pytest.mark.parametrize(
     ("part", "name", "there"),
     one_in(
-        3,
-        [
-            ("versions", "torch", "1.0"),
-            ("versions", "raffed", "0.0.1"),
-            ("hardware", "vectors", "AVX9"),
-        ],
+        3, [("versions", "torch", "1.0"), ("versions", "raffed", "0.0.1"), ("hardware", "vectors", "AVX9")]
     ),
 )
 def test_a_resume_under_other_conditions_says_so_in_one_line_and_keeps_both(
@@ -307,9 +302,7 @@ def test_a_vault_comes_back_with_every_bit_shape_and_dtype(name: str, norm: bool
 
 
 @pytest.mark.parametrize(("name", "keeps"), [("fedbn", True), ("fedavg", False)])
-def test_a_state_without_numbers_comes_back_if_the_method_keeps_something(
-    name: str, keeps: bool, tmp_path: Path
-) -> None:
+def test_a_state_without_numbers_comes_back_if_it_is_kept(name: str, keeps: bool, tmp_path: Path) -> None:
     """FedBN's clients keep nothing in a network without BatchNorm, and a later round asks for the state."""
     nothing = ClientState(Params({}), Params({}), {})
     method = build_method(name)

@@ -34,8 +34,7 @@ from tests.tiny import digits
 
 
 @pytest.mark.parametrize(
-    ("share", "clients", "count"),
-    [(0.29, 100, 29), (0.01, 3550, 36), (0.001, 100, 1), (1.0, 7, 7)],
+    ("share", "clients", "count"), [(0.29, 100, 29), (0.01, 3550, 36), (0.001, 100, 1), (1.0, 7, 7)]
 )
 def test_a_share_of_the_clients_is_rounded_not_cut(share: float, clients: int, count: int) -> None:
     """docs/papers/map.md §E1: int(0.29 · 100) = 28."""

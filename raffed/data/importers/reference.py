@@ -398,7 +398,7 @@ def _typed(text: str, kind: str, key: str, value: str) -> Value:
 def guessed(text: str) -> str | None:
     """Return the reference that a bare path probably means: `images/` is `folder:images/`."""
     path = Path(text).expanduser()
-    if not path.exists():
+    if not text or not path.exists():
         return None
     if path.is_dir():
         kinds = {"pfllib": "train/*.npz", "leaf": "train/*.json", "leaf:": "data/*/*.json"}

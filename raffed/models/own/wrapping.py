@@ -138,7 +138,7 @@ def own_errors(title: str) -> Iterator[None]:
         yield
     except RaffedError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         text, place = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}", where_raised(error, "")
         if "draws from torch's global generator" in text:
             raise UsageError(

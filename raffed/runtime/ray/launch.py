@@ -45,9 +45,7 @@ def launched(
     """
     # Actors on other nodes have a different working folder
     path, states_folder = path.resolve(), states_folder.resolve()
-    plan = make_plan(setup.config, setup.partition.num_clients, available())
-    if setup.method.keeps_state:
-        check_shared(path, f"{setup.method.name}, whose clients keep private state,")
+    plan = plan_of(setup, path)
     reference = ray.put(setup)
     attempts = setup.config.runtime.max_restarts + 1
     for attempt in range(attempts):
@@ -71,6 +69,17 @@ def launched(
                 attempt + 1,
                 attempts - 1,
             )
+
+
+def plan_of(setup: Setup, path: Path) -> PlacementPlan:
+    """Return where the clients of a run live. Ray must be running.
+
+    Raises:
+        UsageError: What the run asks for does not fit the cluster, or its nodes do not see the run's folder.
+    """
+    if setup.method.keeps_state:
+        check_shared(path, f"{setup.method.name}, whose clients keep private state,")
+    return make_plan(setup.config, setup.partition.num_clients, available())
 
 
 def _check_ray(path: Path) -> None:

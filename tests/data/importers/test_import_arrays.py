@@ -201,7 +201,7 @@ def test_a_bare_path_is_answered_with_the_reference_that_it_means(tmp_path: Path
     np.savez(tmp_path / "a.npz", x=np.zeros((10, 2)), y=np.arange(10) % 2)
     assert guessed(str(tmp_path / "a.npz")) == f"npz:{tmp_path / 'a.npz'}"
     assert guessed(str(tmp_path)) == f"folder:{tmp_path}"
-    assert guessed("digits") is None
+    assert guessed("digits") is guessed("") is None
     with pytest.raises(UsageError, match=r"did you mean npz:.*a\.npz"):
         import_reference(str(tmp_path / "a.npz"))
     found = import_reference(f"npz:{tmp_path / 'a.npz'}?test=0.4")

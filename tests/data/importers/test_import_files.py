@@ -310,11 +310,7 @@ def test_what_is_ambiguous_is_refused_with_the_names_of_the_folders(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "names",
-    [
-        ("X_train", "y_train", "X_test", "y_test"),
-        ("X", "labels", "X_val", "labels_val"),
-    ],
+    "names", [("X_train", "y_train", "X_test", "y_test"), ("X", "labels", "X_val", "labels_val")]
 )
 def test_arrays_are_known_by_the_usual_names_of_their_parts(tmp_path: Path, names: tuple[str, ...]) -> None:
     arrays = dict(zip(names, (ROWS, LABELS, ROWS[:4] + 100, LABELS[:4]), strict=True))

@@ -12,8 +12,9 @@ import pytest
 
 import raffed
 from raffed import Data, Faults, Federation, Numerics, Privacy, RunConfig
-from raffed.errors import ActorsLostError
+from raffed.errors import ActorsLostError, UsageError
 from raffed.results.runfile import read_run
+from tests.cli.conftest import contents
 from tests.runtime.conftest import on, small
 from tests.testing.answering import own_uploads
 
@@ -38,9 +39,7 @@ def test_any_packing_gives_the_serial_hashes(method: str, packing: dict[str, Any
 
 
 @pytest.mark.more
-def test_one_actor_a_client_is_as_many_processes_beside_the_driver_s_and_gives_the_serial_hashes(
-    tmp_path: Path,
-) -> None:
+def test_one_actor_a_client_is_as_many_processes_and_gives_the_serial_hashes(tmp_path: Path) -> None:
     config = replace(small(), data=Data(split="p2c5", local_test=0.2), federation=Federation(rounds=2))
     result = raffed.run(on(config, execution="ray", clients_per_actor=1), tmp_path / "run")
     assert result.hashes == raffed.run(config).hashes
@@ -77,9 +76,7 @@ def test_a_client_actor_killed_in_a_round_changes_no_bit(config: RunConfig, tmp_
 
 
 @SLOW
-def test_actors_that_keep_dying_end_the_run_with_a_resumable_folder(
-    reference: Hashes, tmp_path: Path
-) -> None:
+def test_actors_that_keep_dying_end_the_run_in_a_resumable_folder(reference: Hashes, tmp_path: Path) -> None:
     run, config = tmp_path / "run", on(small(), execution="ray", actors=2, max_restarts=0)
     with pytest.raises(ActorsLostError, match="max_restarts = 0"):
         raffed.run(config, run, watch=kills_an_actor_after_round_2(run))
@@ -89,8 +86,7 @@ def test_actors_that_keep_dying_end_the_run_with_a_resumable_folder(
 
 @pytest.mark.more
 @pytest.mark.parametrize(
-    ("cohort", "first", "second"),
-    [(0, "serial", "ray"), pytest.param(3, "ray", "serial", marks=SLOW)],
+    ("cohort", "first", "second"), [(0, "serial", "ray"), pytest.param(3, "ray", "serial", marks=SLOW)]
 )
 def test_a_run_that_was_stopped_is_resumed_elsewhere_to_the_same_bits(
     cohort: int, first: str, second: str, tmp_path: Path
@@ -99,6 +95,19 @@ def test_a_run_that_was_stopped_is_resumed_elsewhere_to_the_same_bits(
     began, resumed = (on(config, execution=one, actors=2 * (one == "ray")) for one in (first, second))
     raffed.run(began, tmp_path / "run", watch=seen.append, stop=lambda: len(seen) >= 2)
     assert raffed.resume(tmp_path / "run", runtime=resumed.runtime).hashes == raffed.run(config).hashes
+
+
+@pytest.mark.parametrize("place", [{"actors": 11}, {"address": "127.0.0.1:1"}, {"threads": 2}], ids=str)
+def test_a_run_is_not_rewound_for_a_place_that_is_refused(place: dict[str, Any], tmp_path: Path) -> None:
+    raffed.run(small("scaffold", 2), tmp_path / "run")
+    before, there = contents(tmp_path), on(small("scaffold", 3), execution="ray", **place)
+    refused = pytest.raises(UsageError, match=r"only 10 clients|--address 127|number of threads")
+    with refused:
+        raffed.extend(tmp_path / "run", 3, runtime=there.runtime)
+    if "threads" not in place:  # a fork may have other bits
+        with refused:
+            raffed.fork(tmp_path / "run", there, tmp_path / "fork")
+    assert contents(tmp_path) == before
 
 
 STACKED = replace(small(), numerics=Numerics(cohort=2))  # of 5 participants, so the last stack is short
