@@ -266,6 +266,9 @@ def test_the_page_says_what_gains_what_falls_what_is_not_separated_and_what_it_s
     (worse,) = (line for line in page.splitlines() if line.startswith("| [Worse](#"))
     assert worse.endswith("| last round |"), "it is read in another way than the others, and the row says so"
     assert "second" not in page
+    assert "| baseline |" in page
+    item.about["baseline"] = "Another"
+    assert "| baseline |" not in item_page(item, read_runs(run_folders(item)))
 
 
 def test_the_page_states_its_power_the_rounds_of_trials_and_a_second_correction(table: Path) -> None:

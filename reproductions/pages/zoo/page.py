@@ -266,7 +266,7 @@ def _column(
                 "–" if comparison is None else _signed(comparison),
                 "–" if comparison is None else _p(comparison.p),
                 "–" if comparison is None else _p(comparison.p_found),
-                "baseline" if comparison is None else comparison.verdict,
+                comparison.verdict if comparison is not None else "baseline" if row == baseline else "–",
                 f"{price.up:.2f}",
                 f"{price.down:.2f}",
                 setting,
