@@ -135,7 +135,7 @@ def _made(item: Reproduction) -> str:
 
 def _portable(file: JsonObject) -> bool:
     """Return whether every machine computes the bits of a run."""
-    return "portable" in section(section(file, "config"), "numerics").values()
+    return bool(section(section(file, "config"), "numerics").get("bits") == "portable")
 
 
 def _way(file: JsonObject) -> str:
