@@ -89,8 +89,8 @@ def check_identity(path: Path, recorded: str, identity: str) -> None:
     """Refuse to go on with a run in a configuration that has other bits than the one it was begun with."""
     if recorded != identity:
         raise RunFolderError(
-            f"{path}: the run there has another configuration; resume accepts neither a new one "
-            f"nor another number of threads (there {run_config(path).runtime.threads}) or kind "
+            f"{path}: the run there has another configuration, and it goes on neither with a new one "
+            f"nor with another number of threads (there {run_config(path).runtime.threads}) or kind "
             "of device, because these would change its results"
         )
 
