@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from raffed.config.faults import Faults
 from raffed.config.federation import Federation
 from raffed.config.run import RunConfig
-from raffed.config.sections import Runtime
+from raffed.config.sections import Clock, Runtime
 from raffed.errors import UsageError
 from raffed.methods.authors import without_engine
 from raffed.results.runfile import RUN_FILE, read_run
@@ -103,7 +103,10 @@ class _Probes:
         speed = self._speeds[key]
         if isinstance(speed, str):
             return replace(job, left_out=speed)
-        return replace(job, seconds=seconds_left(job, speed, self._sizes_of(config)))
+        try:
+            return replace(job, seconds=seconds_left(job, speed, self._sizes_of(config)))
+        except UsageError as error:
+            return replace(job, left_out=" ".join(str(error).split()))
 
     def whole(self, job: PlannedRun) -> float:
         """Return the estimated seconds of a job from its beginning; 0 if its network was not probed."""
@@ -169,8 +172,10 @@ def _probed(config: RunConfig) -> Speed | str:
     runtime = Runtime(
         execution="serial", gpu_fraction=config.runtime.gpu_fraction, threads=config.runtime.threads
     )
-    # Without planned faults, because a probe whose only client drops out measures nothing
-    small = replace(config, method="fedavg", args={}, local=local, faults=Faults(), runtime=runtime)
+    # Without planned faults and a clock, because a probe whose only client drops out measures nothing, and no
+    # server waits for more clients than train
+    small = replace(config, method="fedavg", args={}, local=local, runtime=runtime)
+    small = replace(small, faults=Faults(), clock=Clock())
     try:
         small = replace(small, federation=Federation(rounds=stages_of(config.data)))
         rate = 1 / prepare_run(small).partition.num_clients  # a round

@@ -322,6 +322,58 @@ def test_a_table_of_a_file_runs_gets_verdicts_goes_on_and_refuses_changed_files(
     assert [one["file"] for one in changed["accepted_changes"]] == ["items.py"]
 
 
+MANY = """
+import raffed
+from raffed import Clock, Data, Federation, Local, Model, RunConfig, Runtime
+
+BASE = RunConfig(
+    data=Data(dataset="digits", split="dirichlet:20:5", samples=400, local_test=0.2),
+    model=Model("mlp", {"hidden": [8]}),
+    federation=Federation(rounds=4, participation=0.25),
+    runtime=Runtime(execution="serial"),
+)
+BUFFER = BASE.changed({"clock.speeds": "lognormal", "clock.server": "fedbuff", "clock.buffer": 3})
+ASKED = {
+    "fixed": {
+        "federation.participation": 1.0,
+        "federation.selection": "fixed",
+        "federation.selection_args": {"clients": "12,13"},
+    },
+    "candidates": {
+        "federation.selection": "power_of_choice",
+        "federation.selection_args": {"candidates": 15},
+    },
+    "crash": {"faults.at": "drop 13@4"},
+    "new": {"federation.unseen_clients": 0.05},
+    "attackers": {"faults.attack": "label_flip", "faults.attackers": 0.05},
+    "listed": {"faults.attack": "label_flip", "faults.attacker_list": "13"},
+}
+CELLS = {"buffer": BUFFER, **{row: BASE.changed(changes) for row, changes in ASKED.items()}}
+TABLE = raffed.table("many", "Options", {(row, "digits"): run for row, run in CELLS.items()})
+NONE = raffed.table(
+    "none", "A split that cannot be", {("FedAvg", "digits"): BASE.changed({"federation.unseen_clients": 0.01})}
+)
+"""
+
+
+@pytest.mark.parametrize("scale", ["smoke", "full"])
+def test_options_that_number_clients_and_rounds_are_tried_and_run(lab: Path, cli: Cli, scale: str) -> None:
+    """Also at smoke scale, which has other numbers of clients and rounds, and also where a server waits."""
+    (lab / "items.py").write_text(MANY, encoding="utf-8")
+    done = cli("reproduce", "--items", "./items.py:TABLE", *FULL, "--scale", scale)
+    assert done.code == 0, done.err
+    item = json.loads((lab / "out" / "own" / "many" / scale / "item.json").read_text())
+    assert [len(cell["runs"]) for cell in item["cells"]] == [1] * 7
+
+
+def test_a_cell_that_cannot_be_set_up_is_left_out_with_its_reason(lab: Path, cli: Cli) -> None:
+    (lab / "items.py").write_text(MANY, encoding="utf-8")
+    refused = cli("reproduce", "--items", "./items.py:NONE", *FULL)
+    assert refused.code == 2
+    assert "none of its cells can be run here" in refused.err
+    assert "federation.unseen_clients = 0.01 of 20 clients is none of them" in refused.err
+
+
 def test_several_tables_are_listed_and_one_is_chosen_by_its_name(tables: Path, cli: Cli) -> None:
     listed = cli("reproduce", "--items", "./items.py:both", "--list")
     assert "own/prox" in listed.out
