@@ -18,6 +18,7 @@ from raffed.config.run import RunConfig
 from raffed.config.sections import Convolutions, Execution
 from raffed.core.messages import Broadcast
 from raffed.core.round import server_init
+from raffed.core.training.session import steps_of
 from raffed.runtime.machine import COMPILED, could_be_compiled, usable_cores
 from raffed.runtime.placement import ACTOR_BYTES, make_stacks
 from raffed.runtime.setup import Setup
@@ -101,7 +102,7 @@ def measure(setup: Setup, device: str = "cpu", sizes: Sequence[int] | None = Non
     local = setup.config.local
     samples = setup.data.sizes_at(0)  # the probe trains as in round 0
     steps = STEPS if device == "cpu" else STEPS_OF_A_GPU
-    short = replace(local, epochs=1e-9, min_steps=min(steps, local.steps(max(samples))))
+    short = replace(local, epochs=1e-9, epochs_to=0, min_steps=min(steps, local.steps(max(samples))))
     probed = replace(setup, config=setup.config.changed({"runtime.execution": "serial"}))
     probed = replace(probed, config=replace(probed.config, local=short))
     began, seconds, sent, bytes_one = time.perf_counter(), {}, 0, 0
@@ -114,16 +115,16 @@ def measure(setup: Setup, device: str = "cpu", sizes: Sequence[int] | None = Non
         clients = sorted(setup.data.trainable, key=lambda c: -samples[c])[: max(size, min(4, count))]
         before = _peak(device)
         try:
-            spent = min(_timed(worker, broadcast, probed, clients, size) for _ in range(2))
+            spent, made = min(_timed(worker, broadcast, probed, clients, size) for _ in range(2))
         except (MemoryError, RuntimeError) as error:  # torch's own is a RuntimeError
             if size == 1 or no_memory(error) is None:
                 raise
             break  # nor has a larger stack room
-        seconds[size] = spent / len(clients) / short.min_steps
+        seconds[size] = spent / made
         bytes_one = bytes_one or max(_peak(device) - before, 0) // size
         if time.perf_counter() - began > BUDGET or spent > BUDGET / 4:
             break
-    usual = local.steps(sum(samples) // len(samples))
+    usual = steps_of(setup.method.training, local, sum(samples) // len(samples))
     return Probe(seconds, bytes_one, usual, sent, setup.config.numerics.convolutions)
 
 
@@ -201,15 +202,19 @@ def _probe_worker(setup: Setup, size: int, device: str) -> tuple[ClientWorker, B
 
 def _timed(
     worker: ClientWorker, broadcast: Broadcast, setup: Setup, clients: Sequence[int], size: int
-) -> float:
+) -> tuple[float, int]:
+    """Return the seconds of a round of some clients, and the steps that they made together.
+
+    Passes with epochs of their own are not shortened.
+    """
     from raffed.runtime.api import RoundOrder
 
     stacks = make_stacks(clients, setup.data.sizes_at(0), size)
     weights, versions = (1.0 / len(clients),) * len(clients), (0,) * len(clients)
     order = RoundOrder(broadcast, tuple(clients), weights, versions, False, stacks)
     began = time.perf_counter()
-    worker.train(broadcast, order.share(stacks))  # the sums are on the CPU, so the GPU has finished
-    return time.perf_counter() - began
+    _, reports = worker.train(broadcast, order.share(stacks))  # the sums are on the CPU, so the GPU is done
+    return time.perf_counter() - began, sum(report.steps for report in reports)
 
 
 def _peak(device: str) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from raffed.budget import free_memory
 from raffed.errors import UsageError
 from raffed.runs.federation import warn
 from raffed.runs.record import hardware
+from raffed.runtime import autosize
 from raffed.runtime.autosize import Choice, Probe, choose, measure, repeats
 from raffed.runtime.machine import kernels_enabled
 from raffed.runtime.placement import Resources, make_plan, make_stacks
@@ -29,6 +31,7 @@ from raffed.runtime.ray.nodes import check_same, code_versions, hash_of
 from raffed.runtime.run_method import network_of
 from raffed.runtime.setup import Setup, prepare_run
 from raffed.runtime.setup_model import make_network, make_spec
+from raffed.runtime.worker import ClientWorker
 from tests.runtime.conftest import small
 from tests.tiny import digits
 
@@ -187,6 +190,31 @@ def test_the_probe_measures_one_by_one_and_stacks_up_to_the_participants_and_cha
     assert probe.steps == TINY.local.steps(1437 // 40)
     assert probe.sent == 4 * (64 * 8 + 8 + 8 * 10 + 10)
     assert (setup.config, setup.partition.sha256()) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "steps"),
+    [
+        ({}, 3),  # 35 samples in batches of 16
+        ({"local.epochs_to": 3}, 6),  # the mean of 1, 2 and 3 epochs
+        ({"method": "fedrep"}, 3 * 10 + 3),  # ten epochs of the head, then the body
+    ],
+)
+def test_the_probe_divides_its_time_by_the_steps_that_were_made(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], steps: int
+) -> None:
+    """By a clock on which each step takes a second, a step takes a second."""
+    clock, train = [0.0], ClientWorker.train
+
+    def counted(self: ClientWorker, *args: Any) -> Any:
+        partial, reports = train(self, *args)
+        clock[0] += sum(report.steps for report in reports)
+        return partial, reports
+
+    monkeypatch.setattr(ClientWorker, "train", counted)
+    monkeypatch.setattr(autosize, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    probe = measure(prepare_run(TINY.changed(changes)), sizes=[1])
+    assert (probe.seconds, probe.steps) == ({1: 1.0}, steps)
 
 
 @pytest.mark.parametrize(
