@@ -30,8 +30,9 @@ from raffed.data.datasets import load_dataset
 from raffed.data.transforms import prepare_inputs
 from raffed.errors import UsageError, check_range
 from raffed.methods import build_method, method_name
-from raffed.models import build, model_name
+from raffed.models import build, is_own, model_name
 from raffed.models.net import Net
+from raffed.own.user_code import user_errors
 from raffed.runtime.run_method import network_of as requested
 
 Distance = Callable[[Tensor, Tensor], Tensor]
@@ -266,8 +267,8 @@ def observed(method: Method, net: Network, x: Tensor, y: int, *, lr: float = LR,
     SGD has no momentum and no weight decay, and a pass of one epoch is one step.
 
     Raises:
-        UsageError: The method's shared part takes more or less than one step, so that the difference of the
-            weights would not be a gradient.
+        UsageError: The method's clients upload no weights, or its shared part takes more or less than one
+            step, so that the difference of the weights would not be a gradient.
     """
     shared = [pass_ for pass_ in method.passes if pass_.part in ("all", "body", "base")]
     if method.solver is not None or [pass_.epochs or 1.0 for pass_ in shared] != [1.0]:
@@ -279,6 +280,8 @@ def observed(method: Method, net: Network, x: Tensor, y: int, *, lr: float = LR,
     local = Local(lr=lr, momentum=0.0, weight_decay=0.0, batch_size=1, epochs=1)
     sent = server_init(method, net.initial, spec).broadcast()
     done = client_round(method, sent, None, data, TrainingSession(net, local, seed, spec), 0)
+    if not done.upload.w.names:
+        raise UsageError(f"{method.name}: its clients upload no weights, so there is no gradient to attack")
     return Observed(sent, done.upload, lr, method.sends_update)
 
 
@@ -447,7 +450,7 @@ def leakage(
 
     Raises:
         UsageError: A name does not exist, the data are no images, or the method does not make exactly one
-            step on one image.
+            step on one image or uploads no weights.
 
     Example:
         >>> import raffed
@@ -474,8 +477,9 @@ def leakage(
     def seek(seen: Observed, dealt: Params, said: Mapping[str, int]) -> tuple[Distance, None]:
         return gradient_distance(attacker, seen.broadcast.w, seen.gradient()), None
 
-    outcomes = [
-        attacked(method, client, image, int(data.y[place]), number, seed, effort, seek)
-        for number, (image, place) in enumerate(zip(x, chosen, strict=True))
-    ]
+    with user_errors(network if is_own(network) else ""):
+        outcomes = [
+            attacked(method, client, image, int(data.y[place]), number, seed, effort, seek)
+            for number, (image, place) in enumerate(zip(x, chosen, strict=True))
+        ]
     return summary(outcomes, [mark for mark in MARKS if mark <= iterations])

@@ -245,11 +245,15 @@ def check_single_samples(network: NetworkRequest, local: Local, data: FederatedD
     """
     from raffed.models import is_own
 
-    size, name, sizes = local.batch_size, network.model.name, data.sizes
+    size, name = local.batch_size, network.model.name
     shape, classes, dtype = data.input_shape, data.dataset.num_classes, data.input_dtype
-    alone = [client for client, n in enumerate(sizes) if n and 1 in (n, size, n % size)]
+    rounds = {
+        data.stage(round): round for round in range(data.federation.rounds)
+    }.values()  # one of each stage
+    sizes = [(client, n) for round in rounds for client, n in enumerate(data.sizes_at(round))]
+    alone = [(client, n) for client, n in sizes if n and 1 in (n, size, n % size)]
     if local.drop_last and size > 1:  # which a client with less than a batch does not follow
-        alone = [client for client in alone if sizes[client] < size]
+        alone = [(client, n) for client, n in alone if n < size]
     if not alone or not is_own(name):
         return
     from raffed.models.own.laws import Laws
@@ -257,11 +261,10 @@ def check_single_samples(network: NetworkRequest, local: Local, data: FederatedD
 
     net = network.build(shape, classes, dtype)
     if not Laws(net, name, ModelInputs(shape, dtype), classes).trains_on_one():
-        client = alone[0]
+        client, n = alone[0]
         raise UsageError(
             f"{name} cannot train on a batch of one sample (BatchNorm), and client {client} has "
-            f"{sizes[client]} sample{'' if sizes[client] == 1 else 's'} with batches of {size}; "
-            f"{_advice(size, sizes[client])}"
+            f"{n} sample{'' if n == 1 else 's'} with batches of {size}; {_advice(size, n)}"
         )
 
 

@@ -149,9 +149,10 @@ def test_a_fork_shares_the_rounds_before_it(four: Path, seven: raffed.RunResult,
 
 
 def test_a_fork_does_not_touch_its_run(four: Path, tmp_path: Path) -> None:
-    """Also not where it has no checkpoint of the round, and computes it again."""
+    """Also not where it computes the round again, with the run's threads and not with the fork's."""
     before = {one: one.read_bytes() for one in four.rglob("*") if one.is_file() and one.name != ".lock"}
-    raffed.fork(four, {"local.lr": 0.01, "federation.rounds": 5}, tmp_path / "fork", at=3)
+    changes: dict[str, Value] = {"local.lr": 0.01, "federation.rounds": 5, "runtime.threads": 2}
+    raffed.fork(four, changes, tmp_path / "fork", at=3)
     about = read_run(tmp_path / "fork")
     assert about["round_hashes"][:3] == read_run(four)["round_hashes"][:3]
     assert about["rounds_done"] == 5

@@ -15,6 +15,7 @@ import torch
 from raffed.reproductions.studies.leakage import FIGURE_10, Setting, attack, victim
 from torch import Tensor
 
+from raffed import Data, Model, RunConfig
 from raffed.attacks.protocol import (
     AttackOutcome,
     Attempt,
@@ -27,6 +28,7 @@ from raffed.attacks.protocol import (
     feature_distance,
     gradient_distance,
     inferred,
+    leakage,
     mse,
     observed,
     psnr,
@@ -40,6 +42,7 @@ from raffed.core.training.network import Network
 from raffed.errors import UsageError
 from raffed.methods import build_method
 from raffed.methods.common import ClassSums
+from raffed.own.user_code import UserCodeError
 from tests.tiny import same_bits
 
 SAMPLES, CLASSES, WIDTH = 200, 10, 30
@@ -179,6 +182,19 @@ def test_a_method_whose_difference_is_no_gradient_is_refused() -> None:
         seen("fedrep", body_epochs=2.0)
     with pytest.raises(UsageError, match="needs exactly one step"):
         seen("pfedme")
+
+
+@pytest.mark.parametrize("method", ["solo", "fedproto"])
+def test_clients_that_upload_no_weights_cannot_be_attacked(method: str) -> None:
+    config = RunConfig(method=method, data=Data("digits"), model=Model("mlp", {"hidden": [8]}))
+    with pytest.raises(UsageError, match=": its clients upload no weights"):
+        leakage(config, images=1, iterations=1, restarts=1)
+
+
+def test_an_error_of_one_s_own_network_names_the_network() -> None:
+    config = RunConfig(data=Data("digits"), model=Model("tests.models.own_nets:flat_norm"))
+    with pytest.raises(UserCodeError, match="own_nets:flat_norm: ValueError: Expected more than 1 value"):
+        leakage(config, images=1, iterations=1, restarts=1)
 
 
 def test_noise_of_size_0_is_fedavgs_upload_bit_for_bit_and_other_noise_is_in_the_gradient() -> None:

@@ -350,9 +350,8 @@ ASKED = {
 }
 CELLS = {"buffer": BUFFER, **{row: BASE.changed(changes) for row, changes in ASKED.items()}}
 TABLE = raffed.table("many", "Options", {(row, "digits"): run for row, run in CELLS.items()})
-NONE = raffed.table(
-    "none", "A split that cannot be", {("FedAvg", "digits"): BASE.changed({"federation.unseen_clients": 0.01})}
-)
+NONE = BASE.changed({"federation.unseen_clients": 0.01})
+NONE = raffed.table("none", "Nobody is new", {("FedAvg", "digits"): NONE})
 """
 
 

@@ -175,3 +175,15 @@ def test_a_batch_of_one_that_batchnorm_cannot_train_on_is_refused_before_work() 
     with pytest.raises(UsageError, match=r"batch of one sample \(BatchNorm\), and client 0 has 32 samples"):
         raffed.run(config(raffed.Model(name=f"{HOME}:flat_norm"), local=local))
     raffed.run(config(raffed.Model(name=f"{HOME}:flat_norm"), local=replace(local, drop_last=True)))
+
+
+def test_a_batch_of_one_is_looked_for_in_every_stage() -> None:
+    """Of 46 samples in each of two stages, batches of 9 leave one alone. Of 92 at once they would not."""
+    run = config(raffed.Model(name=f"{HOME}:flat_norm"))
+    data = replace(run.data, split="stages:4:3:2:if1", samples=400, local_test=None)
+    run = replace(run, data=data, federation=raffed.Federation(rounds=2))
+    sizes = prepare_run(run).data
+    assert (sizes.sizes, sizes.sizes_at(0), sizes.sizes_at(1)) == ([92] * 4, [46] * 4, [46] * 4)
+    with pytest.raises(UsageError, match=r"client 0 has 46 samples with batches of 9"):
+        raffed.run(run.changed({"local.batch_size": 9}))
+    raffed.run(run.changed({"local.batch_size": 7}))  # 92 at once would leave one alone
