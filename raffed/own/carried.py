@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import builtins
 import hashlib
+import inspect
 import linecache
 import os
 import stat
@@ -21,7 +22,7 @@ import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from raffed.errors import UsageError
 from raffed.own import gate
@@ -52,21 +53,23 @@ def module_source(values: Sequence[Definition], names: Mapping[str, object]) -> 
         UsageError: A definition uses a live object, such as a data frame or an open file, that cannot be
             written as source. The message names the variable.
     """
-    written, parts, begun = _written(), ["from __future__ import annotations"], set[str]()
+    cells, parts, begun = _cells(), ["from __future__ import annotations"], set[str]()
 
     def add(name: str, user: str) -> None:
         """Add what a name stands for, and first what it uses. `user` is the definition that uses it."""
         if name in begun or name not in names or hasattr(builtins, name):
             return
         begun.add(name)
-        value, source = names[name], written.get(name)
+        value = names[name]
+        source = _defined(name, value, cells)
         if source is not None:
             for used in _names_used(source):
                 add(used, name)
         elif isinstance(value, Definition) and value.__module__ == "__main__":
-            if value.__name__ not in written:
+            if value.__name__ == name or names.get(value.__name__) is not value:
                 raise UsageError(
-                    f"the source of {value.__name__} is not known; define it in a notebook cell or in a file"
+                    f"the source of {value.__name__} is not known; define it in a notebook cell, without a "
+                    "magic such as %%time, or in a file"
                 )
             add(value.__name__, user)
             source = f"{name} = {value.__name__}"
@@ -84,11 +87,31 @@ def module_source(values: Sequence[Definition], names: Mapping[str, object]) -> 
     return "\n\n\n".join(parts) + "\n"
 
 
-def _written() -> dict[str, str]:
-    """Return the source that imports or defines each name at the top level of the newest cell with it."""
-    sources: dict[str, str] = {}
+Statements: TypeAlias = dict[str, str | None]  # name → statement that imports or defines it; None for others
+
+
+def _defined(name: str, value: object, cells: Mapping[str, Statements]) -> str | None:
+    """Return the statement that made the present value of a name, or None if it is not known.
+
+    A cell that is executed again keeps its place among the cells. So a function, and a class with methods, is
+    taken from the cell that its code names. Anything else is taken from the newest cell with the name.
+    """
+    newest = [statements[name] for statements in cells.values() if name in statements]
+    live: Any = inspect.unwrap(value) if callable(value) else value  # what stands below its decorators
+    functions = [inspect.unwrap(part) for part in vars(live).values()] if isinstance(live, type) else [live]
+    files = [part.__code__.co_filename for part in functions if isinstance(part, types.FunctionType)]
+    written = [file for file in files if file != "<string>"]  # as the methods of a dataclass are not
+    if not written or live.__module__ != "__main__":
+        return newest[-1] if newest else None
+    decorated_there = value is live or (newest and newest[-1] is not None)
+    return cells.get(written[0], {}).get(name) if decorated_there else None
+
+
+def _cells() -> dict[str, Statements]:
+    """Return what each cell imports or defines at its top level, in the order in which cells came in."""
+    cells: dict[str, Statements] = {}
     for file in [file for file in linecache.cache if "ipykernel" in file or file.startswith("<")]:
-        text = "".join(linecache.getlines(file))
+        text, sources = "".join(linecache.getlines(file)), Statements()
         try:
             tree = ast.parse(text)
         except SyntaxError:  # a cell with a shell command or a magic
@@ -105,8 +128,9 @@ def _written() -> dict[str, str]:
             else:
                 for child in ast.walk(node):
                     if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store):
-                        sources.pop(child.id, None)
-    return sources
+                        sources[child.id] = None
+        cells[file] = sources
+    return cells
 
 
 def _names_used(source: str) -> list[str]:

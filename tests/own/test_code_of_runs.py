@@ -100,12 +100,16 @@ def test_an_error_in_the_user_s_code_names_its_file_and_line_first(lab: Path, cl
     assert read_run(lab / "run")["state"] == "finished"
 
 
-# Executes cells as a notebook does: in __main__, with the source in linecache under the kernel's file names.
+# Executes cells as a notebook does: in __main__, with the source in linecache under the kernel's file names,
+# which are made of the text. What a magic such as %%time executes is not in linecache.
 KERNEL = """
 import linecache, sys
 
-def cell(number, text):
-    file = f"/tmp/ipykernel_1/{number}.py"
+def cell(text):
+    if text.startswith("%%time"):
+        exec(compile(text.partition(chr(10))[2], "<timed exec>", "exec"), sys.modules["__main__"].__dict__)
+        return
+    file = f"/tmp/ipykernel_1/{hash(text)}.py"
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     exec(compile(text, file, "exec"), sys.modules["__main__"].__dict__)
 """
@@ -114,7 +118,7 @@ def cell(number, text):
 def notebook(folder: Path, *cells: str, ends: str) -> subprocess.CompletedProcess[str]:
     """Run cells and then a line in a process of its own."""
     texts = [textwrap.dedent(one).lstrip("\n") for one in cells]
-    calls = "".join(f"cell({number}, {text!r})\n" for number, text in enumerate(texts))
+    calls = "".join(f"cell({text!r})\n" for text in texts)
     show = "from raffed.own.carried import module_source\n"
     return python(["-c", KERNEL + calls + show + ends], cwd=folder)
 
@@ -152,6 +156,39 @@ def test_a_function_brings_the_imports_constants_and_classes_that_it_uses(tmp_pa
     names: dict[str, object] = {}
     exec(done.stdout, names)  # a module of its own, in another process than the notebook
     assert names["build"]() == 4.0  # type: ignore[operator]  # √(8 · ½) + 2
+
+
+ONE, TWO = "def rate():\n    return 1\n", "def rate():\n    return 2\n"
+CLASSES = [f"class Step:\n    def rate(self):\n        return {rate}\n" for rate in (1, 2)]
+WRAP = "def twice(f):\n    return functools.wraps(f)(lambda: 2 * f())\nrate = twice(rate)\n"
+TIMED, DATA = f"%%time\n{TWO}", "import dataclasses\n@dataclasses.dataclass\n"
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        (ONE, TWO),
+        (ONE, TWO, ONE),  # the first cell is executed again
+        (ONE, f"{ONE}again = rate\n", TWO, ONE),
+        (CLASSES[0], CLASSES[1], CLASSES[0]),
+        (f"{DATA}{CLASSES[0]}", f"{DATA}{CLASSES[1]}", f"{DATA}{CLASSES[0]}"),
+        (f"import functools\n@functools.cache\n{ONE}", f"@functools.cache\n{TWO}"),
+    ],
+)
+def test_what_is_collected_does_what_the_notebook_does(tmp_path: Path, cells: tuple[str, ...]) -> None:
+    use = f"def use():\n    return {'Step().rate()' if 'Step' in cells[0] else 'rate()'}\n"
+    ends = "print(module_source([use], globals()))\nprint('# live:', use())"
+    done = notebook(tmp_path, *cells, use, ends=ends)
+    assert done.returncode == 0, done.stderr
+    names: dict[str, object] = {}
+    exec(done.stdout, names)
+    assert names["use"]() == int(done.stdout.rpartition("# live:")[2])  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("cells", [(TIMED,), (ONE, TIMED), (ONE, f"import functools\n{WRAP}")])
+def test_what_no_cell_defines_as_it_is_now_is_refused(tmp_path: Path, cells: tuple[str, ...]) -> None:
+    done = notebook(tmp_path, *cells, ends="module_source([rate], globals())")
+    assert "UsageError: the source of rate is not known; define it in a notebook cell" in done.stderr
 
 
 @pytest.mark.parametrize("live", ["open('x', 'w')", "object()", "[object()]", "iter([])"])
