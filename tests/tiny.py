@@ -19,12 +19,23 @@ from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.core.context import ClientData, Context, Forward, ServerContext, Spec
 from raffed.core.method import Method
 from raffed.core.params import Params, State
-from raffed.core.parts import Part
+from raffed.core.parts import Part, Pass
 from raffed.core.training.network import Network
+from raffed.core.training.objective import shared_task, term_streams
 from raffed.core.training.phases import Visit, train_private
 from raffed.core.training.session import ClientClock, Participant
 from raffed.core.training.sgd import SgdPhase
-from raffed.core.training.task import Augmentation, ClientTask, OptimizerState, Solver, Trained, TrainingPhase
+from raffed.core.training.task import (
+    Augmentation,
+    ClientTask,
+    OptimizerState,
+    Solver,
+    Trained,
+    TrainingPhase,
+    Views,
+    draws_of,
+    with_draws,
+)
 from raffed.methods import METHODS, build_method
 from raffed.methods.common import Companion
 from raffed.testing.federation import (  # noqa: F401  tests take them from here
@@ -208,6 +219,22 @@ def slopes(loss: Callable[[dict[str, Tensor]], Tensor], w: Mapping[str, Tensor])
 def forward(z: Tensor, y: Tensor, logits: Tensor | None = None, w: Params | None = None) -> Forward:
     """A forward pass made by hand."""
     return Forward(z, y, z, z if logits is None else logits, Params({}) if w is None else w)
+
+
+def shared_objective(m: Method, views: Views) -> Callable[[Forward, int], Tensor]:
+    """Return one client's objective: the loss of the head, by default CE(head(logits), y), + Σ terms.
+
+    Terms get random numbers from their own streams.
+    """
+    task = shared_task(m, Pass(), Solver(0.0, 0.0, 0.0))
+    phase = TrainingPhase(
+        State(Params({}), Params({})),
+        (),
+        ClientData(torch.empty(0), torch.empty(0), torch.empty(0)),
+        views,
+        drawn=term_streams(task.draws, views),
+    )
+    return lambda f, step: task.objective(f, with_draws(views, draws_of(task, phase, len(f.y))))
 
 
 def tree_stack(trees: Sequence[Any]) -> Any:

@@ -115,12 +115,12 @@ def measure(setup: Setup, device: str = "cpu", sizes: Sequence[int] | None = Non
         clients = sorted(setup.data.trainable, key=lambda c: -samples[c])[: max(size, min(4, count))]
         before = _peak(device)
         try:
-            spent, made = min(_timed(worker, broadcast, probed, clients, size) for _ in range(2))
+            spent, taken = min(_timed(worker, broadcast, probed, clients, size) for _ in range(2))
         except (MemoryError, RuntimeError) as error:  # torch's own is a RuntimeError
             if size == 1 or no_memory(error) is None:
                 raise
             break  # nor has a larger stack room
-        seconds[size] = spent / made
+        seconds[size] = spent / taken
         bytes_one = bytes_one or max(_peak(device) - before, 0) // size
         if time.perf_counter() - began > BUDGET or spent > BUDGET / 4:
             break

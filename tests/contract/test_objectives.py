@@ -15,11 +15,11 @@ from raffed.core.context import Context, Forward
 from raffed.core.params import Params, State
 from raffed.core.round import joined
 from raffed.core.training.network import Network
-from raffed.core.training.objective import objective_parts, shared_objective
+from raffed.core.training.objective import objective_parts
 from raffed.methods import METHODS
 from raffed.models.net import Net
 from raffed.testing.federation import with_last_layers
-from tests.tiny import Tiny, experienced, module
+from tests.tiny import Tiny, experienced, module, shared_objective
 
 # With stop-gradients (MMD's bandwidth is one) there are no finite differences
 STOPPED = ("apfl", "fedloge", "fedmmd", "fedrod")

@@ -14,7 +14,6 @@ from torch import Tensor
 from raffed.core.context import Spec
 from raffed.core.method import Method
 from raffed.core.params import Params
-from raffed.core.training.objective import shared_objective
 from raffed.errors import UsageError
 from raffed.methods.common import ClassSums, Prototypes
 from raffed.methods.fedavg import fedavg
@@ -38,6 +37,7 @@ from tests.tiny import (
     network,
     of_kind,
     same_bits,
+    shared_objective,
 )
 
 # FedMR's inter-class margin, its prototypes and its variants (docs/papers/fedmr.md §10 no. 6-8, §2.2,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,23 +11,20 @@ from torch import Tensor
 from torch._C import _functorch
 
 from raffed.core import seeds
-from raffed.core.context import ClientData, Forward
+from raffed.core.context import Forward
 from raffed.core.ingredients import Correction, Head, Ingredient, Personal, Term
 from raffed.core.ingredients.base import fault, is_raffeds
 from raffed.core.ingredients.kinds import in_words
 from raffed.core.losses import cross_entropy
 from raffed.core.method import Method
-from raffed.core.params import Params, State
+from raffed.core.params import Params
 from raffed.core.parts import Pass
 from raffed.core.training.task import (
     AfterStep,
     ClientTask,
     Correct,
     Solver,
-    TrainingPhase,
     Views,
-    draws_of,
-    with_draws,
 )
 
 # The shared objective of a method, taken apart: the loss of its head, its terms, its personal ingredient.
@@ -160,22 +157,6 @@ def has_gradient(value: Tensor) -> bool:
     while not value.requires_grad and _functorch.is_functorch_wrapped_tensor(value):
         value = _functorch.get_unwrapped(value)
     return value.requires_grad
-
-
-def shared_objective(m: Method, views: Views) -> Callable[[Forward, int], Tensor]:
-    """Return one client's objective: the loss of the head, by default CE(head(logits), y), + Σ terms.
-
-    Terms get random numbers from their own streams.
-    """
-    task = shared_task(m, Pass(), Solver(0.0, 0.0, 0.0))
-    phase = TrainingPhase(
-        State(Params({}), Params({})),
-        (),
-        ClientData(torch.empty(0), torch.empty(0), torch.empty(0)),
-        views,
-        drawn=term_streams(task.draws, views),
-    )
-    return lambda f, step: task.objective(f, with_draws(views, draws_of(task, phase, len(f.y))))
 
 
 def shared_task(m: Method, pass_: Pass, solver: Solver) -> ClientTask:
