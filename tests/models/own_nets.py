@@ -85,6 +85,17 @@ def table(num_classes: int, kind: str = "LayerNorm") -> nn.Module:
     return nn.Sequential(OrderedDict(**layers, out=nn.Linear(8, num_classes)))
 
 
+def repeated(num_classes: int) -> nn.Module:
+    """A linear layer, an activation and a dropout layer that stand in two places."""
+    act, drop, inner = nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, 64)
+    return nn.Sequential(nn.Flatten(1), inner, act, drop, inner, act, drop, nn.Linear(64, num_classes))
+
+
+def one_activation(num_classes: int) -> nn.Module:
+    act, layers = nn.Tanh(), [nn.Linear(64, 32), nn.Linear(32, 16), nn.Linear(16, num_classes)]
+    return nn.Sequential(nn.Flatten(1), layers[0], act, layers[1], act, layers[2])
+
+
 def flat_norm(num_classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(1), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, num_classes))
 

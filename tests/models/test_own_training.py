@@ -99,6 +99,20 @@ def test_methods_that_divide_the_network_train_the_user_s(method: str) -> None:
     assert one.personalization > 0.2
 
 
+@pytest.mark.parametrize("cohort", [0, 3])
+@pytest.mark.parametrize("name", ["one_activation", "repeated"])
+def test_the_model_of_a_run_has_the_accuracy_that_the_run_says(
+    name: str, cohort: bool, tmp_path: Path
+) -> None:
+    """Also with an object that stands in two places of a Sequential."""
+    asked = config(raffed.Model(f"{HOME}:{name}"), numerics=raffed.Numerics(cohort=cohort))
+    result = raffed.run(replace(asked, local=raffed.Local(lr=0.1, batch_size=8, epochs=10)), tmp_path / "run")
+    setup = prepare_run(asked)
+    x = prepare_inputs(setup.dataset.x_test, setup.data.transform, setup.dataset.max_value)
+    right = raffed.load_model(tmp_path / "run")(x).argmax(1).numpy() == setup.dataset.y_test
+    assert result.accuracy == pytest.approx(right.mean(), abs=1e-6)
+
+
 def test_load_model_returns_the_user_s_class_and_export_its_weights(finished: Path, tmp_path: Path) -> None:
     model, file = raffed.load_model(finished), tmp_path / "model.pt"
     assert type(model) is SmallNet

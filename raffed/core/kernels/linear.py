@@ -67,7 +67,7 @@ def choose_products(module: nn.Module) -> int:
     """
     count = 0
     for parent in list(module.modules()):
-        for name, layer in list(parent.named_children()):
+        for name, layer in list(parent._modules.items()):  # an object that is used twice, too
             if type(layer) is nn.Linear and not hooked(layer):
                 chosen = Linear(layer.in_features, layer.out_features, layer.bias is not None, device="meta")
                 chosen.weight, chosen.bias = layer.weight, layer.bias
@@ -317,6 +317,9 @@ def chain_of(module: nn.Module) -> LinearChain | None:
         return None
     if any(type(layer) is not head and type(layer) not in ELEMENTWISE for _, layer in body[1:]):
         return None
+    weights = [weight for _, layer in body for weight in layer.parameters()]
+    if len(set(weights)) < len(weights):  # two layers share one, whose gradient is a sum
+        return None
     return LinearChain(tuple(ELEMENTWISE.get(type(layer), name) for name, layer in body[1:]), head)
 
 
@@ -325,7 +328,7 @@ def _leaves(name: str, layer: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     if type(layer) is not nn.Sequential:
         yield name, layer
         return
-    for child, inner in layer.named_children():
+    for child, inner in layer._modules.items():  # named_children leaves out what stands there a second time
         yield from _leaves(f"{name}.{child}", inner)
 
 

@@ -104,7 +104,7 @@ def replace_dropout(module: nn.Module, noise: Noise) -> bool:
     replaced = False
     _refuse_hidden_dropout(module)
     for parent in list(module.modules()):
-        for name, child in list(parent.named_children()):
+        for name, child in list(parent._modules.items()):  # an object that is used twice, too
             if isinstance(child, StreamDropout):  # the module was copied from another network
                 setattr(parent, name, StreamDropout(child.p, child.axes, noise))
                 replaced = True

@@ -35,7 +35,7 @@ def replace_branches(net: nn.Module) -> None:
         UsageError: A layer drops whole batches, so that the samples of a batch depend on each other.
     """
     for parent in list(net.modules()):
-        for name, layer in list(parent.named_children()):
+        for name, layer in list(parent._modules.items()):  # an object that is used twice, too
             if isinstance(layer, StochasticDepth) and layer.p > 0:
                 if layer.mode != "row":
                     raise UsageError(f"StochasticDepth(mode={layer.mode!r}) drops whole batches; use 'row'")

@@ -318,7 +318,7 @@ def _without(module: nn.Module, head: str, layer: nn.Linear, within: bool) -> tu
         return nn.Identity(), ""
     owner, _, leaf = head.rpartition(".")
     parent = module.get_submodule(owner)
-    last = [name for name, _ in module.named_children()][-1]
+    last = list(module._modules)[-1]
     if parent is module and type(module) is nn.Sequential and last == leaf:
         delattr(module, leaf)
     else:

@@ -82,6 +82,23 @@ def test_a_stack_is_each_client_under_its_own_weights(act: type[nn.Module], bias
             torch.testing.assert_close(ours[client], alone)
 
 
+def test_an_activation_that_stands_in_two_places_acts_in_both() -> None:
+    act = nn.Tanh()
+    body = nn.Sequential(nn.Flatten(1), nn.Linear(12, 7), act, nn.Linear(7, 6), act)
+    module, x = Net(body, nn.Linear(6, 4)), images(BATCH)
+    assert same_bits(module(x), chain(module).alone(dict(module.named_parameters()), x))
+
+
+def tied() -> list[nn.Module]:
+    """Two layers with one weight."""
+    first, second = nn.Linear(12, 12), nn.Linear(12, 12)
+    second.weight = first.weight
+    return [nn.Flatten(1), first, nn.ReLU(), second]
+
+
+TWICE = nn.Linear(12, 12)
+
+
 class Doubled(nn.Linear):
     """A layer that chain.py does not know, though it is a Linear."""
 
@@ -98,6 +115,8 @@ class Doubled(nn.Linear):
         [nn.Flatten(1), nn.Linear(12, 6), nn.BatchNorm1d(6)],
         [nn.Flatten(1), Doubled(12, 6)],
         [nn.Flatten(1), nn.Linear(12, 6), nn.Softmax(1)],
+        [nn.Flatten(1), TWICE, nn.ReLU(), TWICE],  # its gradient is a sum
+        tied(),
         [],
     ],
 )
