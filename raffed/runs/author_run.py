@@ -24,6 +24,7 @@ import numpy as np
 
 import raffed.adopted
 from raffed.config.run import RunConfig
+from raffed.core.aggregation.exact_sums import plain_mean
 from raffed.data.importers.client_folders import export, plain
 from raffed.data.partition_file import Lists
 from raffed.errors import RaffedError, RunFolderError, UsageError
@@ -427,4 +428,4 @@ def _accuracies(number: int, metric: Metric, score: Event) -> Iterator[Row]:
     values = [correct / n for correct, n in zip(score["correct"], score["n"], strict=True)]
     for client, n, value in zip(score["ids"], score["n"], values, strict=True):
         yield metric.row(number, value, client=int(client), n=int(n))
-    yield metric.row(number, sum(values) / len(values), n=len(values))
+    yield metric.row(number, plain_mean(values), n=len(values))

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from raffed.core import seeds
+from raffed.core.aggregation.exact_sums import plain_mean
 from raffed.core.context import Spec
 from raffed.core.measures.scores import by_batch, by_class, calibration_error, footprint, spread, worst_decile
 from raffed.core.messages import Broadcast
@@ -264,5 +265,5 @@ def _of_clients(done: int, metric: Metric, name: str, split: str, reports: Seque
     rows = [metric.row(done, measure.value, client=client, n=measure.n) for client, measure in measured]
     known = [measure.value for _, measure in measured if not math.isnan(measure.value)]
     if measured:
-        rows.append(metric.row(done, sum(known) / len(known) if known else math.nan, n=len(known)))
+        rows.append(metric.row(done, plain_mean(known), n=len(known)))
     return rows

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from raffed.config.sections import Privacy
-from raffed.core.aggregation.exact_sums import PointSum, plain_sum
+from raffed.core.aggregation.exact_sums import PointSum, plain_mean, plain_sum
 from raffed.core.measures.scores import ScoreCounts
 from raffed.core.measures.term_strength import ALL
 from raffed.core.messages import Broadcast, ServerState
@@ -203,7 +203,7 @@ def _each_and_mean(number: int, metric: Metric, pairs: Own) -> list[Row]:
     """Return each client's accuracy and their unweighted mean."""
     rows = [metric.row(number, score.accuracy, client=client, n=score.n) for client, score in pairs]
     if pairs:
-        rows.append(metric.row(number, sum(score.accuracy for _, score in pairs) / len(pairs), n=len(pairs)))
+        rows.append(metric.row(number, plain_mean([score.accuracy for _, score in pairs]), n=len(pairs)))
     return rows
 
 

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Literal, NamedTuple, TypeAlias
 
 from raffed.config.run import RunConfig
@@ -146,7 +147,7 @@ def read_score(folder: Path, select: str, last: int) -> float:
 
     scores = [values.get((select, "val")) for _, values in sorted(recorded(folder).items())]
     counted = [value for value in scores if value is not None][-last:]
-    return sum(counted) / len(counted) if counted else math.nan
+    return fmean(counted) if counted else math.nan  # the same bits on every version of Python
 
 
 def promoted(tried: Sequence[Sequence[Tried]], count: int) -> list[Setting]:

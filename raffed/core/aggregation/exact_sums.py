@@ -37,6 +37,11 @@ def plain_sum(values: Iterable[float]) -> float:
     return functools.reduce(operator.add, values, 0.0)
 
 
+def plain_mean(values: Sequence[float]) -> float:
+    """Return the mean of floats that `plain_sum` adds; NaN without any."""
+    return plain_sum(values) / len(values) if values else math.nan
+
+
 # Pairwise masks that cancel in the sum, for secure aggregation.
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
+from raffed.core.aggregation.exact_sums import plain_mean
 from raffed.core.context import ClientData, Context
 from raffed.core.messages import Broadcast, count
 from raffed.core.method import Method
@@ -67,7 +68,7 @@ class ScoreCounts:
         """
         sums = [p + t for p, t in zip(self.predicted, self.total, strict=True)]
         scores = [2 * c / both for c, both in zip(self.correct, sums, strict=True) if both]
-        return sum(scores) / len(scores) if scores else math.nan
+        return plain_mean(scores)
 
     @property
     def mean_loss(self) -> float:
@@ -178,8 +179,7 @@ def worst_decile(accuracies: Sequence[float]) -> float:
     Returns:
         A fraction in [0, 1]; NaN without clients.
     """
-    lowest = sorted(accuracies)[: math.ceil(len(accuracies) / 10)]
-    return sum(lowest) / len(lowest) if lowest else math.nan
+    return plain_mean(sorted(accuracies)[: math.ceil(len(accuracies) / 10)])
 
 
 def spread(accuracies: Sequence[float]) -> float:
@@ -191,10 +191,8 @@ def spread(accuracies: Sequence[float]) -> float:
     Returns:
         A fraction in [0, 0.5]; NaN without clients.
     """
-    if not accuracies:
-        return math.nan
-    mean = sum(accuracies) / len(accuracies)
-    return math.sqrt(sum((accuracy - mean) ** 2 for accuracy in accuracies) / len(accuracies))
+    mean = plain_mean(accuracies)
+    return math.sqrt(plain_mean([(accuracy - mean) ** 2 for accuracy in accuracies]))
 
 
 # How many numbers a client holds, found by observing one step of training instead of a table.
@@ -317,7 +315,7 @@ def by_batch(z: Tensor, order: Tensor, standardised: bool = True) -> ExtraMeasur
         for index in torch.split(order, BATCH)
         if len(index) == BATCH
     ]
-    return ExtraMeasure(sum(variances) / len(variances) if variances else math.nan, len(variances))
+    return ExtraMeasure(plain_mean(variances), len(variances))
 
 
 def by_class(z: Tensor, y: Tensor, order: Tensor) -> ExtraMeasure:
@@ -333,5 +331,4 @@ def by_class(z: Tensor, y: Tensor, order: Tensor) -> ExtraMeasure:
     labels = y[order]
     measures = [by_batch(z, order[labels == label]) for label in range(int(y.max()) + 1)]
     means = [mean for mean, count in measures if count]
-    mean = sum(means) / len(means) if means else math.nan
-    return ExtraMeasure(mean, sum(count for _, count in measures))
+    return ExtraMeasure(plain_mean(means), sum(count for _, count in measures))
