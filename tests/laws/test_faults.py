@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 import raffed
 from raffed import Data, Faults, Federation, Local, Model, Privacy, RunConfig, Runtime
@@ -16,7 +17,7 @@ from raffed.core.messages import Upload
 from raffed.core.params import Params
 from raffed.errors import UsageError
 from raffed.federation.faults import attacked, attackers, damaged, draw_faults, is_refused
-from raffed.methods import build_method
+from raffed.methods import METHODS, build_method
 from raffed.runs.run import RunResult
 from raffed.runtime.setup import prepare_run
 from tests.params import one_in
@@ -123,12 +124,26 @@ def test_a_plan_resumes_to_the_same_bits(tmp_path: Path) -> None:
     assert raffed.resume(tmp_path / "run").hashes == raffed.run(staged).hashes
 
 
-@pytest.mark.parametrize("how", ["nan", "range"])
-def test_a_damaged_upload_is_refused_and_a_sound_one_is_not(how: str) -> None:
-    for method in ("fedavg", "scaffold", "fedproto"):
-        upload = Tiny(build_method(method, {}), local=replace(PLAIN, momentum=0.0)).step([0])[0].upload
-        assert not is_refused(upload, keep=False)
-        assert is_refused(damaged(upload, how, 0, 0, 0), keep=False)
+@pytest.mark.parametrize("method", one_in(6, METHODS))
+def test_an_upload_that_is_damaged_anywhere_is_refused_and_a_sound_one_is_not(method: str) -> None:
+    """Of every method, in each part that has floats, in the second round, when clients know more."""
+    built = build_method(method)
+    tiny = Tiny(built, local=replace(PLAIN, momentum=0.0))
+    tiny.step([0, 1])
+    upload = tiny.step([0, 1])[0].upload
+    assert not is_refused(upload, built.keeps_uploads)
+    leaves, spec = tree_flatten(upload)
+    floats = [
+        i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+    ]
+    for place in [i for i in floats if leaves[i].numel()]:
+        for bad in (torch.nan, 2.0**100):
+            hurt = leaves[place].clone().contiguous()
+            hurt.view(-1)[-1] = bad
+            spoilt = tree_unflatten([*leaves[:place], hurt, *leaves[place + 1 :]], spec)
+            assert is_refused(spoilt, built.keeps_uploads), (place, bad)
+    for how in ("nan", "range"):
+        assert is_refused(damaged(upload, how, 0, 0, 0), built.keeps_uploads) or not floats
 
 
 def test_struck_shares_are_the_probabilities_and_kinds_are_independent() -> None:

@@ -124,6 +124,17 @@ def _largest(values: Tensor, bits: int, what: str, whole: float = 1.0, message: 
     return max(-low, high)
 
 
+def check_range(sent: object, what: str) -> None:
+    """Refuse what is not summed if a float of it is not finite, or outside the widest range of exact sums.
+
+    Raises:
+        NumericsError: There is such a number.
+    """
+    for leaf in pytree.tree_leaves(sent):
+        if isinstance(leaf, Tensor) and leaf.is_floating_point():
+            _largest(leaf, WIDE, what)
+
+
 def _rounded(values: Tensor, weight: float | Tensor, bits: int) -> Tensor:
     """Return weight · values in whole multiples of 2^-bits, as float64."""
     return values.to(torch.float64, copy=True).mul_(weight * 2.0**bits).round_()

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from raffed.core.aggregation.exact_sums import BITS, Exported, Mask, PointSum, WireSum, to_fixed
+from raffed.core.aggregation.exact_sums import BITS, Exported, Mask, PointSum, WireSum, check_range, to_fixed
 from raffed.core.context import Received
 from raffed.core.messages import ServerState, Summable, Upload, Wire, brought_back
 from raffed.core.params import Params, State
@@ -84,13 +84,16 @@ class UploadAccumulator:
         self._b.add_all([upload.b for upload in uploads], weights, [f"{who}, buffers" for who in whos])
         self._add_columns(weights, uploads, whos)
         for client, who, upload in zip(clients, whos, uploads, strict=True):
+            check_range(upload.report, f"{who}, report")
             if self._keep:
                 self._each.setdefault("server", []).append((client, brought_back(upload)))
             for slot, wire in upload.slots.items():
                 if isinstance(wire, Summable):
                     self._sums.setdefault(slot, WireSum()).add(wire, who)
                 else:
-                    self._each.setdefault(slot, []).append((client, brought_back(wire)))
+                    message = brought_back(wire)
+                    check_range(message, f"{who}, {slot}")
+                    self._each.setdefault(slot, []).append((client, message))
 
     def _add_columns(self, weights: Sequence[float], uploads: Sequence[Upload], whos: Sequence[str]) -> None:
         told = [sent.shares.cpu().to(torch.float64).cumsum(0) for sent in uploads if sent.shares is not None]
