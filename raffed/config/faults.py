@@ -45,7 +45,7 @@ class Attacks:
         float,
         Range(0.0, 1.0),
         Doc(
-            "Fraction of all clients that attack: round(fraction · N) clients, which are drawn once for the "
+            "Fraction of the training clients that attack: round(fraction · N) of them, drawn once for the "
             "run."
         ),
     ] = 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -73,18 +73,18 @@ def is_refused(upload: Upload, keep: bool) -> bool:
 LIMIT = 2.0**17
 
 
-def attackers(plan: Faults, seed: int, clients: int) -> frozenset[int]:
+def attackers(plan: Faults, seed: int, trainable: Sequence[int]) -> frozenset[int]:
     """Return the clients that attack. They are the same in all rounds and for every method.
 
     Args:
         plan: The plan of faults.
         seed: Seed of the run.
-        clients: Number N of all clients.
+        trainable: The clients that may train, in ascending order.
     """
     if not plan.attack:
         return frozenset()
-    order = seeds.rng(seed, "attackers").permutation(clients)
-    return frozenset(plan.listed_attackers() or map(int, order[: round(plan.attackers * clients)]))
+    order = seeds.rng(seed, "attackers").permutation(len(trainable))[: round(plan.attackers * len(trainable))]
+    return frozenset(plan.listed_attackers() or (trainable[place] for place in order))
 
 
 def attacked(upload: Upload, start: Params, plan: Faults, seed: int, round: int, client: int) -> Upload:
@@ -117,7 +117,7 @@ def attacked(upload: Upload, start: Params, plan: Faults, seed: int, round: int,
 def attack_rows(
     plan: Faults,
     seed: int,
-    clients: int,
+    trainable: Sequence[int],
     number: int,
     participants: Collection[int],
     score: Callable[[], ScoreCounts] | None,
@@ -127,7 +127,7 @@ def attack_rows(
     Args:
         plan: The plan of faults.
         seed: Seed of the run.
-        clients: Number N of all clients.
+        trainable: The clients that may train.
         number: Number of rounds done.
         participants: The clients that trained.
         score: Score of the global model on images with the patch, where the target counts as right. None
@@ -135,7 +135,7 @@ def attack_rows(
     """
     if not plan.attack:
         return []
-    attacking = len(attackers(plan, seed, clients) & set(participants))
+    attacking = len(attackers(plan, seed, trainable) & set(participants))
     rows = [ATTACKING.row(number, float(attacking), n=len(participants))]
     if score is not None:
         success = score()
@@ -147,7 +147,7 @@ def check_attack(
     plan: Faults,
     method: str,
     shares: bool,
-    clients: int,
+    trainable: Sequence[int],
     inputs: npt.NDArray[np.generic],
     num_classes: int,
 ) -> None:
@@ -157,7 +157,7 @@ def check_attack(
         plan: The plan of faults.
         method: Name of the run's method.
         shares: Whether its clients share weights.
-        clients: Number N of all clients.
+        trainable: The clients that may train.
         inputs: The run's inputs [N, ...].
         num_classes: Number of classes C.
 
@@ -168,9 +168,12 @@ def check_attack(
     if not plan.attack:
         return
     what = f"faults.attack = {plan.attack!r}"
-    listed = plan.listed_attackers()
-    if listed and listed[-1] >= clients:
-        raise UsageError(f"faults.attacker_list names client {listed[-1]}; clients are 0 to {clients - 1}")
+    listed, clients = plan.listed_attackers(), len(trainable)
+    if others := sorted(set(listed) - set(trainable)):
+        raise UsageError(
+            f"faults.attacker_list names client {others[-1]}, which is not one of those that train; "
+            f"these are {clients} clients, from {trainable[0]} to {trainable[-1]}"
+        )
     if not listed and not round(plan.attackers * clients):
         raise UsageError(
             f"faults.attackers = {plan.attackers:g} of {clients} clients comes to none of them; it must be "

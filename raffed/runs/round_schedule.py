@@ -329,8 +329,8 @@ class RoundSchedule:
                 counts = scoring.asked[part]()
                 rows.append(metric.row(done, counts.accuracy, n=counts.n))
         rows += plan.participants.rows(done) if faults.any else []
-        clients, trained = self._data.partition.num_clients, scoring.training.order.participants
-        rows += attack_rows(faults, self._data.seed, clients, done, trained, scoring.asked.get("attack"))
+        data, trained = self._data, scoring.training.order.participants
+        rows += attack_rows(faults, data.seed, data.trainable, done, trained, scoring.asked.get("attack"))
         return rows + self._clock_rows(plan)
 
     def _clock_rows(self, plan: RoundPlan) -> list[Row]:

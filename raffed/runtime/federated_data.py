@@ -191,8 +191,7 @@ class PoisonedData:
         self._plan, self._seed = data.faults, data.seed
         self._classes, self._white = data.dataset.num_classes, data.dataset.max_value
         on_data = self._plan.attack in ON_DATA
-        clients = data.partition.num_clients
-        self._who = attackers(self._plan, self._seed, clients) if on_data else frozenset[int]()
+        self._who = attackers(self._plan, self._seed, data.trainable) if on_data else frozenset[int]()
 
     def training(self, client: int, inputs: InputArray, labels: NDArray[np.int64]) -> Samples:
         """Return a client's training samples as it uses them.

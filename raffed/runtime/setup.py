@@ -139,8 +139,8 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, da
         check_clock(config.clock, federation, held.num_clients, clients.trainable)
         if config.clock.asynchronous:
             check_waiting(config, method, in_stages=stages is not None)
-        shares, clients_held = method.split.personal != "all", held.num_clients
-        check_attack(config.faults, method.name, shares, clients_held, dataset.x, dataset.num_classes)
+        shares, trainable = method.split.personal != "all", clients.trainable
+        check_attack(config.faults, method.name, shares, trainable, dataset.x, dataset.num_classes)
         if own_sha256 or dataset.x.shape[1:] != DATASETS[dataset.name].shape:
             check_model(network, clients)
         if is_own(config.model.name) and clients.input_dtype == "int64":

@@ -65,7 +65,7 @@ class UploadPipeline:
         config = setup.config
         self._plan, self._privacy, self._seed = config.faults, config.privacy, config.seed
         self._keep = setup.method.keeps_uploads
-        self._attackers = attackers(config.faults, config.seed, setup.partition.num_clients)
+        self._attackers = attackers(config.faults, config.seed, setup.data.trainable)
 
     def send(
         self,

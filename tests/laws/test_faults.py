@@ -217,10 +217,10 @@ def test_noise_of_an_attacker_is_its_own_in_every_round() -> None:
 
 def test_attackers_are_as_many_as_asked_for_or_those_that_are_listed() -> None:
     plan = Faults(attack="sign_flip", attackers=0.25)
-    assert len(attackers(plan, 0, 20)) == 5
-    assert attackers(plan, 0, 20) == attackers(plan, 0, 20) != attackers(plan, 1, 20)
-    assert attackers(Faults(attack="sign_flip", attacker_list="3, 5-6"), 0, 20) == {3, 5, 6}
-    assert attackers(Faults(), 0, 20) == set()
+    assert len(attackers(plan, 0, range(20))) == 5
+    assert attackers(plan, 0, range(20)) == attackers(plan, 0, range(20)) != attackers(plan, 1, range(20))
+    assert attackers(Faults(attack="sign_flip", attacker_list="3, 5-6"), 0, range(20)) == {3, 5, 6}
+    assert attackers(Faults(), 0, range(20)) == set()
 
 
 @pytest.mark.parametrize("kind", one_in(2, KINDS))
@@ -297,10 +297,22 @@ def test_an_impossible_plan_is_refused(plan: dict[str, object], match: str) -> N
         prepare_run(config(plan=Faults(**plan)))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_attackers_are_clients_that_train(seed: int) -> None:
+    """docs/metrics.md: no other option is about clients that never train. Five train, and one of them attacks."""
+    federation = Federation(rounds=1, unseen_clients=0.5)
+    run = replace(config(plan=Faults(attack="sign_flip", attackers=0.2)), federation=federation, seed=seed)
+    rows = raffed.run(run).to_pandas()
+    assert rows[rows["metric"] == "attacking"]["value"].tolist() == [1.0]
+    unseen = prepare_run(run).data.unseen[0]
+    with pytest.raises(UsageError, match=f"names client {unseen}, which is not one of those that train"):
+        prepare_run(replace(run, faults=Faults(attack="sign_flip", attacker_list=str(unseen))))
+
+
 @pytest.mark.parametrize(
     ("run", "match"),
     [
-        (config(plan=Faults(attack="scaling", attacker_list="10")), "clients are 0 to 9"),
+        (config(plan=Faults(attack="scaling", attacker_list="10")), "10 clients, from 0 to 9"),
         (config(plan=Faults(attack="scaling", attackers=0.04)), "comes to none of them"),
         (config("solo", Faults(attack="scaling", attackers=0.2)), "share no weights"),
         (config(plan=Faults(attack="backdoor", attackers=0.2, backdoor_target=10)), "classes are 0 to 9"),
