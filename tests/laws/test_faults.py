@@ -299,7 +299,7 @@ def test_an_impossible_plan_is_refused(plan: dict[str, object], match: str) -> N
 
 @pytest.mark.parametrize("seed", range(4))
 def test_attackers_are_clients_that_train(seed: int) -> None:
-    """docs/metrics.md: no other option is about clients that never train. Five train, and one of them attacks."""
+    """docs/metrics.md: no other option is about clients that never train. Here five train and one attacks."""
     federation = Federation(rounds=1, unseen_clients=0.5)
     run = replace(config(plan=Faults(attack="sign_flip", attackers=0.2)), federation=federation, seed=seed)
     rows = raffed.run(run).to_pandas()
