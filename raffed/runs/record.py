@@ -116,7 +116,7 @@ class SavedInputs:
         """
         if not self.facts.columns:
             raise UsageError("the data of this run were not a table; prepare its inputs in another way")
-        return prepare_inputs(encoded_rows(table, self.facts.columns), self.transform, self.max_value)
+        return prepare_inputs(encoded_rows(table, self.facts), self.transform, self.max_value)
 
     def images(self, paths: Sequence[str | Path]) -> Tensor:
         """Return the inputs [N, channels, height, width] of new image files.
