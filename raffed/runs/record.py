@@ -45,6 +45,7 @@ def described_data(data: Dataset, transform: Transform) -> dict[str, Any]:
     """Return what run.json holds about a run's data: names, encoding and preparation."""
     return {
         **data.facts.as_json(),
+        "name": data.name,
         "class_names": list(data.class_names),
         "stored": {"shape": list(data.input_shape), "dtype": str(data.x.dtype), "max_value": data.max_value},
         "prepared": json.loads(transform_text(transform)),
