@@ -157,6 +157,11 @@ def partition_beside(
         return _without(divided(split, pool, seed, local_test), holdout)
     rest = np.setdiff1d(np.arange(len(pool.labels)), holdout)
     owners = None if pool.clients is None else pool.clients[rest]
+    gone = [] if pool.clients is None else np.setdiff1d(pool.clients, pool.clients[rest])
+    if split.name == "natural" and len(gone):
+        raise UsageError(
+            f"the server's rule would take all training samples of client {gone[0]}; let it ask for fewer"
+        )
     few = divided(split, replace(pool, labels=pool.labels[rest], clients=owners), seed, local_test)
     recipe = few.recipe | {
         "samples": len(pool.labels),
