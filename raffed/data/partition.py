@@ -156,9 +156,9 @@ def partition_beside(
     if split.stores_lists:
         return _without(divided(split, pool, seed, local_test), holdout)
     rest = np.setdiff1d(np.arange(len(pool.labels)), holdout)
-    owners = None if pool.clients is None else pool.clients[rest]
-    gone = [] if pool.clients is None else np.setdiff1d(pool.clients, pool.clients[rest])
-    if split.name == "natural" and len(gone):
+    who = pool.clients
+    owners = None if who is None else who[rest]
+    if split.name == "natural" and who is not None and len(gone := np.setdiff1d(who, who[rest])):
         raise UsageError(
             f"the server's rule would take all training samples of client {gone[0]}; let it ask for fewer"
         )

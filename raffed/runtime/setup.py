@@ -310,7 +310,7 @@ def _check_published(data: Data, split: Split, network: NetworkRequest) -> None:
     if data.samples > pool > 0:
         raise UsageError(f"data.samples = {data.samples} for {name}, which has only {pool} training samples")
     split.check_data(name, info.num_classes)
-    if clients is not None and clients > (data.samples or pool) > 0:
+    if clients is not None and clients > (data.samples or pool) > 0 and not split.overlapping:
         raise UsageError(
             f"{split.text}: {data.samples or pool} samples cannot give {clients} clients one each"
         )

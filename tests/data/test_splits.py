@@ -319,3 +319,15 @@ def test_natural_clients_keep_their_names_or_the_server_s_rule_is_refused() -> N
         with pytest.raises(UsageError, match="would take all training samples of client 1; let it ask for"):
             partition_beside(np.array([4, 5]), split, pool, seed=0, local_test=0.0)
     assert partition_beside(np.array([4, 5]), Iid(2), pool, seed=0).num_clients == 2
+
+
+def test_more_clients_than_samples_are_possible_only_where_clients_share_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = "def many(labels, clients: int = 1500):\n    return [[k % len(labels)] for k in range(clients)]\n"
+    for name, mark in (("shared", "@raffed.split(overlapping=True)\n"), ("alone", "")):
+        Path(f"{name}.py").write_text(f"import raffed\n\n\n{mark}{code}")
+    assert prepare_run(configured(split="./shared.py:many", local_test=0.0)).partition.num_clients == 1500
+    with pytest.raises(UsageError, match="1442 samples cannot give 1500 clients one each"):
+        prepare_run(configured(split="./alone.py:many", local_test=0.0))
