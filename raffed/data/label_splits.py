@@ -230,6 +230,7 @@ class LogNormalSizes(ClassesEach):
     name, syntax = "lognormal", "lognormal:CLIENTS:CLASSES"
     meaning = "CLASSES neighbouring classes, log-normal sizes (MpFedcon's FEMNIST)"
     default_local_test = 0.1
+    overlapping = True  # where a class does not last
 
     clients: Clients
     classes: Annotated[int, Count, Doc("Number of classes of each client.")]

@@ -463,6 +463,8 @@ def test_lognormal_clients_have_neighbouring_classes_in_equal_counts_and_148_sam
     for train, test in zip(p.train, p.test, strict=True):
         own = np.concatenate([train, test])
         assert (len(np.unique(own)), len(test)) == (len(own), int(0.1 * len(own)))
+    many = make_partition(parse_split("lognormal:1200:3"), CIFAR[:1000] % 10, 10, None, 0)
+    assert many.num_clients == 1200, "clients share samples, so there may be more of them"
 
 
 LABELS = np.arange(1000, dtype=np.int64) % 10  # 100 of each class
