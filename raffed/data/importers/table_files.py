@@ -12,7 +12,6 @@ import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -287,7 +286,7 @@ class Table:
 
 def _text(cell: Any) -> str:
     """Return a value of a column as text: a whole number without the .0 of a float."""
-    is_number = isinstance(cell, float | np.floating | Decimal)
+    is_number = not isinstance(cell, str | bool | np.bool_)
     return str(int(cell)) if is_number and abs(cell) < EXACT and cell == int(cell) else str(cell)
 
 
