@@ -74,7 +74,7 @@ def extend(
         config = recorded.config.changed({"federation.rounds": rounds})
         config = replace(config, runtime=runtime or config.runtime)
         rewind = lengthened(recorded, config, horizon_of)
-        with one_ray(config, place, recorded.data_sha256(config)):
+        with one_ray(config, place, recorded.binding(config)):
             rewind()
             return resume(
                 place if is_url(run) else folder,
@@ -134,7 +134,7 @@ def fork(
         config = config.changed({"federation.forked_at": 0, "federation.fork_sha256": ""})
         shared = recorded.contents["rounds_done"] if at is None else at
         check_fork(recorded, config, shared, target)
-        with one_ray(config, target, recorded.data_sha256(config)):
+        with one_ray(config, target, recorded.binding(config)):
             before = recorded.config.runtime  # the shared rounds are the run's, with its threads and device
             runtime = replace(config.runtime, threads=before.threads, gpu_fraction=before.gpu_fraction)
             with _with_checkpoint(recorded, shared, runtime, accept_changed_code) as ready:

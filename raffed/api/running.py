@@ -200,13 +200,13 @@ def check_continues(folder: Path, config: RunConfig, accept: bool = False) -> No
 
 
 @contextlib.contextmanager
-def one_ray(config: RunConfig, folder: Path, data_sha256: str = "") -> Iterator[None]:
+def one_ray(config: RunConfig, folder: Path, recorded: Mapping[str, Any] | None = None) -> Iterator[None]:
     """Start Ray once for all that the block executes. What it refuses of a run is refused before the block.
 
     Args:
         config: The run, or the first one.
         folder: Its folder, in which nothing is changed.
-        data_sha256: The hash that its data must have; "" for a new run.
+        recorded: What run.json holds of the run whose data it must have; None for a new run.
     """
     from raffed.runtime.setup import prepare_run
 
@@ -216,7 +216,7 @@ def one_ray(config: RunConfig, folder: Path, data_sha256: str = "") -> Iterator[
         return
     from raffed.runtime.ray.session import RaySession
 
-    setup = prepare_run(config, data_sha256=data_sha256)
+    setup = prepare_run(config, recorded=recorded)
     with RaySession(config.runtime.address) as session:
         session.wait()
         from raffed.runtime.ray.launch import plan_of

@@ -381,7 +381,7 @@ def _show_split(partition: Partition, pool: Dataset) -> None:
         rows,
         right="client|train|local test|classes",
     )
-    sizes, held = counts.sum(1), (counts > 0).sum(1)
+    sizes, held, reused = counts.sum(1), (counts > 0).sum(1), partition.recipe.get("reused")
     more = f" (first {SHOWN_CLIENTS} above)" if len(counts) > SHOWN_CLIENTS else ""
     pairs = (
         ("split", f"{partition.recipe.get('split', 'from a file')}"),
@@ -389,6 +389,7 @@ def _show_split(partition: Partition, pool: Dataset) -> None:
         ("training samples", f"{sizes.sum():,}: {_range(sizes)} a client"),
         ("classes", f"{_range(held)} a client, of {partition.num_classes}"),
         *_stages(partition),
+        *([("samples reused", f"{reused:,} times")] if reused else []),
         ("sha256", partition.sha256()),
         ("sha256 of the training lists", partition.lists_sha256()),
     )

@@ -86,14 +86,15 @@ class ArrayCache:
     def put(self, stored: StoredArrays) -> str:
         """Write arrays, unless they are there already, and return their SHA-256.
 
-        Arrays that were written without facts are written again with them.
+        Arrays that were written under another name or without facts are written again.
 
         Raises:
             DataFileError: The folder cannot be written, or belongs to another user.
         """
         sha256 = stored.sha256()
         target = self.file_of(sha256)
-        if self.holds(sha256) and (not stored.facts or _about(target)["facts"] == stored.facts):
+        about = _about(target) if self.holds(sha256) else {"name": None}
+        if about["name"] == stored.name and (not stored.facts or about["facts"] == stored.facts):
             return sha256
         try:
             target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

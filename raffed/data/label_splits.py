@@ -124,9 +124,10 @@ class Incomplete(Split):
         ends = np.minimum(np.cumsum(np.rint(shares * totals).astype(np.int64), axis=0), totals)
         held = np.count_nonzero(np.diff(ends, axis=0, prepend=0), axis=1)
         if held.min() < 2:
+            few = f"{len(labels)} samples are too few for {clients} clients"
+            why = few if totals.all() else f"class {totals.argmin()} has no sample; leave the class out"
             raise UsageError(
-                f"incomplete:{clients}: client {int(held.argmin())} would hold {int(held.min())} classes; "
-                f"{len(labels)} samples are too few for {clients} clients"
+                f"incomplete:{clients}: client {held.argmin()} would hold {held.min()} classes; {why}"
             )
         return schemes.sliced(schemes.shuffled_classes(labels, classes, seed), ends)
 
@@ -229,6 +230,7 @@ class LogNormalSizes(ClassesEach):
     name, syntax = "lognormal", "lognormal:CLIENTS:CLASSES"
     meaning = "CLASSES neighbouring classes, log-normal sizes (MpFedcon's FEMNIST)"
     default_local_test = 0.1
+    overlapping = True  # where a class does not last
 
     clients: Clients
     classes: Annotated[int, Count, Doc("Number of classes of each client.")]

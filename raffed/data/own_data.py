@@ -76,13 +76,14 @@ def _short(text: str) -> str:
     return text.lower() if text.lower() in entry_points(GROUP) else text
 
 
-def load_own(text: str, sha256: str = "") -> tuple[Dataset, str]:
+def load_own(text: str, sha256: str = "", name: str = "") -> tuple[Dataset, str]:
     """Read data of one's own, and put its arrays into the cache.
 
     Args:
         text: `KIND:PATH?key=value`, `cache:HASH`, or a reference to a function of the user's that returns a
             `Dataset` (or to a `Dataset`).
         sha256: The hash that a run recorded; "" for a new run.
+        name: The name that it recorded.
 
     Returns:
         The data set, and the hash under which its arrays lie in the cache.
@@ -93,9 +94,9 @@ def load_own(text: str, sha256: str = "") -> tuple[Dataset, str]:
     cache = ArrayCache.of_user()
     if text.startswith(CACHED):
         digest = text.removeprefix(CACHED)
-        return Dataset.restored(cache.get(digest)), digest
+        return Dataset.restored(_named(cache.get(digest), text, name)), digest
     if sha256 and cache.holds(sha256):
-        return Dataset.restored(_named(cache.get(sha256), text)), sha256
+        return Dataset.restored(_named(cache.get(sha256), text, name)), sha256
     try:
         dataset = _imported(text)
     except DataFileError as error:
@@ -128,14 +129,16 @@ def read_own(text: str) -> Dataset:
     return _imported(text)
 
 
-def _named(stored: StoredArrays, text: str) -> StoredArrays:
-    """Return arrays of the cache under the name that reading `text` gives them.
+def _named(stored: StoredArrays, text: str, name: str) -> StoredArrays:
+    """Return arrays of the cache under the name that their run recorded, or that reading `text` gives them.
 
-    An entry has the name under which it was first stored, but the same arrays may lie in several files. The
-    rows of a run that is resumed would then have two names.
+    An entry has the name under which it was last stored, but the same arrays may have several. The rows of a
+    run that is resumed would then have two names.
     """
     reference = parse_reference(text)
-    return stored if reference is None else replace(stored, name=reference.place, source=reference.text)
+    if reference is not None:
+        stored = replace(stored, name=reference.place, source=reference.text)
+    return replace(stored, name=name or stored.name)
 
 
 def _imported(text: str) -> Dataset:

@@ -156,7 +156,12 @@ def partition_beside(
     if split.stores_lists:
         return _without(divided(split, pool, seed, local_test), holdout)
     rest = np.setdiff1d(np.arange(len(pool.labels)), holdout)
-    owners = None if pool.clients is None else pool.clients[rest]
+    who = pool.clients
+    owners = None if who is None else who[rest]
+    if split.name == "natural" and who is not None and len(gone := np.setdiff1d(who, who[rest])):
+        raise UsageError(
+            f"the server's rule would take all training samples of client {gone[0]}; let it ask for fewer"
+        )
     few = divided(split, replace(pool, labels=pool.labels[rest], clients=owners), seed, local_test)
     recipe = few.recipe | {
         "samples": len(pool.labels),

@@ -129,6 +129,12 @@ class Transform:
             raise UsageError(
                 f"{data}: its images have {shape[0]} channels, but the transform is for {len(self.mean)}"
             )
+        side = min(self.prepared_shape(shape)[1:])
+        if self.padding_mode == "reflect" and self.crop_padding >= side:
+            raise UsageError(
+                f"{data}: crop_padding = {self.crop_padding} cannot reflect images with a side of {side} "
+                f"pixels; use at most {side - 1}, or padding_mode=zeros"
+            )
 
 
 AS_IT_IS = Transform(mean=(), std=())  # floats and numbers of words stay; pixels in uint8 become [0, 1]

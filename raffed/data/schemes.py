@@ -40,6 +40,8 @@ def long_tail(available: IntArray, imbalance: float, n_max: int | None = None) -
         UsageError: A class has fewer samples than it needs, or would get none.
     """
     classes = len(available)
+    if not available.all():
+        raise UsageError(f"class {np.argmin(available)} has no sample for the long tail; leave the class out")
     shares = float(imbalance) ** (-np.arange(classes) / max(classes - 1, 1))
     most = int(np.floor((available / shares).min() + TINY))
     if n_max is not None and n_max > most:

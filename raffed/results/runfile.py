@@ -267,7 +267,7 @@ class RunContents(TypedDict, total=False):
         Noted,
         Doc(
             "What new data need to become inputs of the model: names of the classes, the columns of a table "
-            "with their encoding, and the preparation; also the names of the clients. Bundles leave it out."
+            "with their encoding, and the preparation; also names of data and clients. Bundles leave it out."
         ),
     ]
     effective: Annotated[

@@ -69,10 +69,11 @@ class RecordedRun:
         check_code(path, contents, config, accept_changed_code)
         return RecordedRun(path, contents, config)
 
-    def data_sha256(self, config: RunConfig) -> str:
-        """Return the hash that a configuration's data must have to go on with the run; "" for other data."""
-        same = config.data.dataset == self.config.data.dataset
-        return str(self.contents.get("data_sha256", "")) if same else ""
+    def binding(self, config: RunConfig) -> RunContents:
+        """Return what says which data a configuration must have to go on with the run; nothing for other
+        data.
+        """
+        return self.contents if config.data.dataset == self.config.data.dataset else {}
 
     def newest(self, until: int) -> int:
         """Return the newest whole checkpoint of at most `until` rounds; 0 if there is none."""
@@ -109,7 +110,7 @@ def lengthened(run: RecordedRun, config: RunConfig, horizon: Horizon) -> Callabl
         )
     kept = replace(config, runtime=run.config.runtime)
     check_identity(run.path, kept.identity(), config.identity())
-    setup = prepare_run(config, data_sha256=run.data_sha256(config))
+    setup = prepare_run(config, recorded=run.binding(config))
     sizes = [len(setup.partition.train[client]) for client in setup.data.trainable]
     every, last = horizon(setup)
     bound = f"{config.method}: its rounds depend" if every else ""
@@ -273,7 +274,7 @@ def forked(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:
     source = run.path / CHECKPOINTS / f"round-{at:06d}"
     check_checkpoint(source, run.contents["files"])
     check_rows(run.path, at)
-    setup = prepare_run(config, data_sha256=run.data_sha256(config))
+    setup = prepare_run(config, recorded=run.binding(config))
     check_new(config.federation, config.faults, config.runtime, setup.data)
     trust_own(setup.code, config.data.dataset)
     if setup.partition.num_clients != run.contents["clients"]:

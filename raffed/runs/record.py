@@ -45,6 +45,7 @@ def described_data(data: Dataset, transform: Transform) -> dict[str, Any]:
     """Return what run.json holds about a run's data: names, encoding and preparation."""
     return {
         **data.facts.as_json(),
+        "name": data.name,
         "class_names": list(data.class_names),
         "stored": {"shape": list(data.input_shape), "dtype": str(data.x.dtype), "max_value": data.max_value},
         "prepared": json.loads(transform_text(transform)),
@@ -116,7 +117,7 @@ class SavedInputs:
         """
         if not self.facts.columns:
             raise UsageError("the data of this run were not a table; prepare its inputs in another way")
-        return prepare_inputs(encoded_rows(table, self.facts.columns), self.transform, self.max_value)
+        return prepare_inputs(encoded_rows(table, self.facts), self.transform, self.max_value)
 
     def images(self, paths: Sequence[str | Path]) -> Tensor:
         """Return the inputs [N, channels, height, width] of new image files.

@@ -405,7 +405,7 @@ def _ready(config: RunConfig, path: Path, resumed: bool, begun: Begun | None) ->
     from raffed.runtime.setup_model import check_table
 
     recorded = read_run(path) if resumed and (path / RUN_FILE).exists() else {}
-    setup = prepare_run(config, begun, str(recorded.get("data_sha256", "")))
+    setup = prepare_run(config, begun, recorded)
     if not resumed:
         check_new(config.federation, config.faults, config.runtime, setup.data)
     trust_own(setup.code, config.data.dataset)

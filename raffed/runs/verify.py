@@ -298,7 +298,7 @@ def verify(
     recorded = recorded_hashes(path, about)
     identity = VerificationCheck("configuration", about["identity"], config.identity())
     checks = [identity, *check_files(path, about, recorded, method)]
-    setup = _setup(without_engine(config), str(about.get("data_sha256", "")))
+    setup = _setup(without_engine(config), about)
     drawn = setup.partition.sha256()
     split = VerificationCheck("split drawn again", about["partition_sha256"], drawn)
     checks += [*check_recipe(path, setup.partition), split]
@@ -339,14 +339,14 @@ def _changed_code(about: RunContents, setup: Setup, authors: bool) -> Mapping[st
     return accepted(about, setup.code)
 
 
-def _setup(config: RunConfig, data_sha256: str) -> Setup:
+def _setup(config: RunConfig, about: RunContents) -> Setup:
     """Return the setup of a run that is executed again, serially.
 
     A folder may come from anybody, so nothing is downloaded or written for it. The one exception are arrays
-    of one's own that left the cache: they go there again if their hash is `data_sha256`.
+    of one's own that left the cache: they go there again if their hash is the recorded one.
     """
     data, runtime = replace(config.data, download=False), replace(config.runtime, execution="serial")
-    return prepare_run(replace(config, data=data, runtime=runtime), data_sha256=data_sha256)
+    return prepare_run(replace(config, data=data, runtime=runtime), recorded=about)
 
 
 def recorded_hashes(path: Path, about: RunContents) -> list[str]:

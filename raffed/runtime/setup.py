@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -90,14 +90,16 @@ def style_of(data: Data, partition: Partition) -> str:
     return style_in(partition, data.split) or parse_split(data.split, data.split_args).style
 
 
-def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, data_sha256: str = "") -> Setup:
+def prepare_run(
+    config: RunConfig, checked: Callable[[], None] | None = None, recorded: Mapping[str, Any] | None = None
+) -> Setup:
     """Load the data, draw the split, and check every name, range and combination.
 
     Args:
         config: The run's configuration.
         checked: Called when everything is checked that can be checked before the data are read. Reading may
             take minutes.
-        data_sha256: Hash of the arrays that the run to be continued has recorded, if its data are one's own.
+        recorded: What run.json holds of the run to be continued, which says what data of one's own must be.
 
     Raises:
         UsageError: Something in the configuration is invalid.
@@ -113,7 +115,7 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, da
     _check_before_reading(split, network, config)
     if checked is not None:
         checked()
-    whole, own_sha256 = setup_model.load_data(data, data_sha256)
+    whole, own_sha256 = setup_model.load_data(data, recorded)
     if own_sha256:
         split.check_data(whole.name, whole.num_classes)
     if config.loss:
@@ -308,7 +310,7 @@ def _check_published(data: Data, split: Split, network: NetworkRequest) -> None:
     if data.samples > pool > 0:
         raise UsageError(f"data.samples = {data.samples} for {name}, which has only {pool} training samples")
     split.check_data(name, info.num_classes)
-    if clients is not None and clients > (data.samples or pool) > 0:
+    if clients is not None and clients > (data.samples or pool) > 0 and not split.overlapping:
         raise UsageError(
             f"{split.text}: {data.samples or pool} samples cannot give {clients} clients one each"
         )

@@ -6,10 +6,10 @@ The network is checked before anything starts. What ingredients may know about b
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -115,14 +115,14 @@ def draw_partition(data: Data, seed: int, split: Split, dataset: Dataset, labell
     return _once(among, (repr(data), seed, labelled), drawn)
 
 
-def load_data(data: Data, data_sha256: str = "") -> tuple[Dataset, str]:
+def load_data(data: Data, recorded: Mapping[str, Any] | None = None) -> tuple[Dataset, str]:
     """Return the run's data set and, of data of one's own, the hash of its arrays (else "").
 
     With `data.pool = "joined"` its test part belongs to the training pool.
 
     Args:
         data: The section `data` of the run.
-        data_sha256: The hash that the data must have; "" for a new run.
+        recorded: What run.json holds of the run that they must be the data of; None for a new run.
 
     Raises:
         UsageError: The data cannot be read or used.
@@ -131,7 +131,9 @@ def load_data(data: Data, data_sha256: str = "") -> tuple[Dataset, str]:
     from raffed.data.own_data import is_own, load_own
 
     if is_own(data.dataset):
-        dataset, sha256 = load_own(data.dataset, data_sha256)
+        about = recorded or {}
+        name = about.get("dataset", {}).get("name", "")  # absent in a bundle, and in an older run
+        dataset, sha256 = load_own(data.dataset, str(about.get("data_sha256", "")), str(name))
     else:
         dataset, sha256 = _published(data), ""
     return (joined(dataset) if data.pool == "joined" else dataset), sha256

@@ -105,8 +105,8 @@ def test_permuted_test_labels_change_neither_the_end_nor_the_best_model(
     result, out = ended
     load = setup_model.load_data
 
-    def permuted(asked: RunConfig, data_sha256: str = "") -> tuple[Dataset, str]:
-        data, found = load(asked, data_sha256)
+    def permuted(asked: RunConfig, recorded: Mapping[str, Any] | None = None) -> tuple[Dataset, str]:
+        data, found = load(asked, recorded)
         labels = np.random.default_rng(3).permutation(data.y_test)
         again = copy.copy(data)
         object.__setattr__(again, "y_test", labels)

@@ -381,6 +381,9 @@ def test_a_split_is_shown_saved_and_drawn(cli: Cli, tmp_path: Path) -> None:
     hashes = [line.split()[-1] for line in first.out.splitlines() if line.startswith("sha256")]
     assert [len(sha256) for sha256 in hashes] == [64, 64]  # of the partition, and of the training lists alone
     assert all(sha256 in again.out for sha256 in hashes)
+    assert "samples reused" not in first.out
+    twice = cli("splits", "p5c2:duplicates").out  # each of the 1,442 training samples is listed twice
+    assert re.search(r"samples reused +1,442 times", twice)
 
 
 @pytest.mark.parametrize("typed", GONE)

@@ -116,6 +116,9 @@ def test_as_many_clients_as_samples_allow_is_possible_and_one_more_is_refused(sc
             make_partition(parse_split(scheme.format(most + 1)), labels, 3, None, 0, local_test)
 
 
+WITHOUT_2 = {"labels": np.array([0, 1], dtype=np.int64).repeat(300), "num_classes": 3}
+
+
 @pytest.mark.parametrize(
     ("text", "changes", "said"),
     [
@@ -124,6 +127,9 @@ def test_as_many_clients_as_samples_allow_is_possible_and_one_more_is_refused(sc
         ("natural", {"groups": None}, "does not say who made which sample"),
         ("natural", {"groups": np.arange(700) // 699}, "client 1 has 1 samples, not 2 samples"),
         ("incomplete:350", {}, "too few for 350 clients"),
+        ("incomplete:30", WITHOUT_2, "class 2 has no sample"),
+        ("longtail:3:0.5:1", WITHOUT_2, "class 2 has no sample"),
+        ("longtail:3:0.5:1000", {}, "the last class would have no sample; use a smaller imbalance"),
         ("iid:5", {"seed": -1}, "seed = -1"),
         ("iid:5", {"labels": np.arange(11)}, "largest label = 10"),
         ("file:/nowhere/at/all.npz", {}, "/nowhere/at/all.npz is missing"),
@@ -457,6 +463,8 @@ def test_lognormal_clients_have_neighbouring_classes_in_equal_counts_and_148_sam
     for train, test in zip(p.train, p.test, strict=True):
         own = np.concatenate([train, test])
         assert (len(np.unique(own)), len(test)) == (len(own), int(0.1 * len(own)))
+    many = make_partition(parse_split("lognormal:1200:3"), CIFAR[:1000] % 10, 10, None, 0)
+    assert many.num_clients == 1200, "clients share samples, so there may be more of them"
 
 
 LABELS = np.arange(1000, dtype=np.int64) % 10  # 100 of each class

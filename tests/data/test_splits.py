@@ -20,11 +20,11 @@ from raffed.data.benchmark_splits import Equal, FromFile, InStages, Natural
 from raffed.data.dataset import Dataset, joined
 from raffed.data.datasets import load_dataset
 from raffed.data.label_splits import ClassesPerClient, Dirichlet, Iid, LongTail
-from raffed.data.partition import draw_server_holdout, held_out, make_partition
+from raffed.data.partition import draw_server_holdout, held_out, make_partition, partition_beside
 from raffed.data.partition_file import Partition
 from raffed.data.preparation import STYLES, TRANSFORMS, Transform
 from raffed.data.published_splits import CappedDirichlet, ClassGroups, LabelCount, PowerLaw
-from raffed.data.split import Split
+from raffed.data.split import LabelPool, Split
 from raffed.data.splits import SPLITS, parse_split, register_split, style_words
 from raffed.data.transforms import prepare_inputs
 from raffed.errors import UsageError
@@ -307,3 +307,27 @@ def test_the_server_s_samples_are_drawn_from_the_seed_and_no_class_is_taken_whol
     )
     with pytest.raises(UsageError, match="class 3, but there are only 0"):
         draw_server_holdout(pool, 4, 1, seed=0)
+
+
+def test_natural_clients_keep_their_names_or_the_server_s_rule_is_refused() -> None:
+    """Client 1 has two samples. Without them, client 2 would be the second one, under client 1's name."""
+    pool = LabelPool(np.tile([0, 1], 5), 2, np.array([0, 0, 0, 0, 1, 1, 2, 2, 2, 2]))
+    for split in (Natural(), Natural(clients=2)):
+        kept = partition_beside(np.array([0, 5]), split, pool, seed=0, local_test=0.0)
+        owners = [set(pool.clients[part].tolist()) for part in kept.train]
+        assert owners == [{0}, {1}, {2}][: split.clients]
+        with pytest.raises(UsageError, match="would take all training samples of client 1; let it ask for"):
+            partition_beside(np.array([4, 5]), split, pool, seed=0, local_test=0.0)
+    assert partition_beside(np.array([4, 5]), Iid(2), pool, seed=0).num_clients == 2
+
+
+def test_more_clients_than_samples_are_possible_only_where_clients_share_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = "def many(labels, clients: int = 1500):\n    return [[k % len(labels)] for k in range(clients)]\n"
+    for name, mark in (("shared", "@raffed.split(overlapping=True)\n"), ("alone", "")):
+        Path(f"{name}.py").write_text(f"import raffed\n\n\n{mark}{code}")
+    assert prepare_run(configured(split="./shared.py:many", local_test=0.0)).partition.num_clients == 1500
+    with pytest.raises(UsageError, match="1442 samples cannot give 1500 clients one each"):
+        prepare_run(configured(split="./alone.py:many", local_test=0.0))

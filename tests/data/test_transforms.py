@@ -159,6 +159,7 @@ def test_pixels_are_normalised_by_the_mean_and_the_deviation_that_were_given() -
         ({"std": [0.0]}, "each channel needs a mean and a std > 0"),
         ({"mean": [0.1, 0.2], "std": [1, 1]}, "images have 1 channels, but the transform is for 2"),
         ({"flip": 3}, "flip = 3 is an int, but must be a bool"),
+        ({"crop_padding": 8, "padding_mode": "reflect"}, "images with a side of 8 pixels; use at most 7, or"),
     ],
 )
 def test_a_wrong_number_is_refused_before_the_data_are_read(args: dict[str, Json], said: str) -> None:
@@ -167,6 +168,16 @@ def test_a_wrong_number_is_refused_before_the_data_are_read(args: dict[str, Json
 
     with pytest.raises(UsageError, match=said):
         prepare_run(configured(args), read)
+
+
+def test_padding_may_reflect_all_but_one_pixel_of_a_side_or_be_zeros_of_any_width() -> None:
+    images = prepare_images(np.zeros((2, 1, 8, 8), np.uint8), Transform())
+    for padding, mode in ((7, "reflect"), (8, "zeros")):
+        t = Transform(crop_padding=padding, padding_mode=mode)
+        t.check_fits("digits", (1, 8, 8))
+        assert augment(images, t, torch.Generator()).shape == images.shape
+    with pytest.raises(UsageError, match="a side of 8 pixels"):
+        Transform(size=16, centre=8, crop_padding=8, padding_mode="reflect").check_fits("x", (1, 32, 32))
 
 
 ROWS = 24

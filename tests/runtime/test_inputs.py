@@ -57,6 +57,25 @@ def test_new_rows_are_encoded_with_the_numbers_of_the_training_rows() -> None:
         inputs.images(["a.png"])
 
 
+def test_new_rows_miss_values_by_the_words_and_the_rule_of_the_run() -> None:
+    """A run of before these were kept has the usual words and no rule."""
+    rows = [f"{-999 if n % 9 == 4 else n / 7},{('None', 'blue', '')[n % 3]},{'xy'[n % 2]}" for n in range(30)]
+    Path("t.csv").write_text("size,tint,y\n" + "\n".join(rows) + "\n")
+    place = "csv:t.csv?label=y&na=-999&missing=mean&test=0"
+    run = finished(place)
+    inputs = SavedInputs.load(run)
+    assert np.array_equal(inputs.rows("t.csv"), raffed.Dataset.load(place).x)
+    new = {"size": [np.nan, np.nan], "tint": ["None", None]}
+    assert inputs.rows(new).tolist() == [[0, 1, 0, 0], [0, 0, 0, 1]]  # the mean; None, blue, missing
+    about = json.loads((run / "run.json").read_text())
+    assert (about["dataset"].pop("na"), about["dataset"].pop("missing")) == (["-999"], "mean")
+    Path("old.json").write_text(json.dumps(about))
+    old = SavedInputs.load("old.json")
+    assert old.rows({"size": [50.0], "tint": ["blue"]}).shape == (1, 4)
+    with pytest.raises(UsageError, match=r"column 'size' has 2 missing values.*column 'tint' 1"):
+        old.rows(new)
+
+
 def test_an_export_brings_the_same_and_the_run_is_verified() -> None:
     Path("t.csv").write_text(table(range(30)))
     run = finished("csv:t.csv?label=y")

@@ -53,6 +53,8 @@ class DataFacts:
         client_names: Names of the clients, in the order of their numbers.
         label, client: Columns of a table that hold the classes and the clients.
         columns: The columns of a table that are features.
+        na: Words that mean a missing value in a csv file; empty for the usual ones.
+        missing: What was done about missing values of a table.
         resized: Whether images were resized to the size that the data set has.
     """
 
@@ -62,6 +64,8 @@ class DataFacts:
     label: str = ""
     client: str = ""
     columns: tuple[EncodedColumn, ...] = ()
+    na: tuple[str, ...] = ()
+    missing: str = ""
     resized: bool = False
 
     def as_json(self) -> dict[str, Any]:

@@ -95,12 +95,15 @@ class Table:
             if name not in self.frame:
                 raise UnknownNameError(f"column of {self.where} for {role}", name, self.names_of_columns)
 
-    def check_complete(self, names: Sequence[str], missing: str = "") -> None:
-        """Refuse columns with missing values, all of which are named, unless `missing` says what to do."""
+    def check_complete(self, names: Sequence[str], missing: str = "", texts: Sequence[str] = ()) -> None:
+        """Refuse columns with missing values, all of which are named, unless `missing` says what to do.
+
+        The columns `texts` are read as text, whatever they hold.
+        """
         counts = {name: int(self.frame[name].isna().sum()) for name in dict.fromkeys(names)}
         lacking = [name for name, count in counts.items() if count]
         if missing == "word":
-            lacking = [name for name in lacking if not self.column(name).is_text]
+            lacking = [name for name in lacking if name not in texts and not self.column(name).is_text]
         if lacking and missing != "mean":
             also = "".join(f", column {name!r} {counts[name]}" for name in lacking[1:])
             words = "" if self.typed else "; na=WORD,WORD says which words mean missing"
@@ -111,17 +114,20 @@ class Table:
                 f"missing=word only the latter; or leave the column out{words}"
             )
 
-    def complete(self, features: Sequence[str], ends: Sequence[str], missing: str) -> Table:
+    def complete(
+        self, features: Sequence[str], ends: Sequence[str], missing: str, texts: Sequence[str] = ()
+    ) -> Table:
         """Return the rows that can be used, after the rule for missing values. Ends are never filled in.
 
         Args:
             features: Columns of features.
             ends: Columns of classes and clients, and of lists that are the samples.
             missing: The rule; see `import_table`.
+            texts: Features that are read as text.
         """
         kept = self.without_gaps([*features, *ends]) if missing == "drop" else self
         kept.check_complete(ends if missing else [*features, *ends])
-        kept.check_complete(features, missing)
+        kept.check_complete(features, missing, texts)
         return kept
 
     def without_gaps(self, names: Sequence[str]) -> Table:
@@ -148,17 +154,21 @@ class Table:
 
         column = self.frame[name]
         is_category = isinstance(column.dtype, pd.CategoricalDtype)
-        return column.astype(column.cat.categories.dtype) if is_category else column
+        return column.astype(object) if is_category else column
 
     def text(self, name: str) -> Texts:
-        """Return a column as text, with its letters."""
-        if self.kind(name) not in (*_NUMBERS, "string"):
+        """Return a column as text, with its letters. Whole numbers lose the .0 of floats.
+
+        Floats hold whole numbers wherever pandas fills up a gap, so each row is text of its own.
+        """
+        if self.kind(name) not in (*_NUMBERS, "string", "empty"):
             raise self._refusal(name, "but may only hold integers or text")
-        absent = self.frame[name].isna()
-        return np.array(list(map(str, self.frame[name].mask(absent, LACKING).tolist())), dtype=np.str_)
+        absent, cells = self.frame[name].isna(), self.frame[name].astype(object)
+        texts = [LACKING if lacks else _text(cell) for lacks, cell in zip(absent, cells, strict=True)]
+        return np.array(texts, dtype=np.str_)
 
     def names(self, name: str) -> Texts:
-        """Return a column of classes or clients as text. Whole numbers lose the .0 of a column of floats.
+        """Return a column of classes or clients as text.
 
         Raises:
             UsageError: It holds numbers with a fraction, dates, or other things.
@@ -169,7 +179,6 @@ class Table:
         broken = numbers != np.round(numbers)
         if self.typed and self.kind(name) != "string":
             broken |= np.abs(numbers) >= EXACT
-            text = text if broken.any() else numbers.astype(np.int64).astype(np.str_)
         if broken.any():
             raise UsageError(
                 f"{self.where}: column {name!r} holds {text[np.argmax(broken)]} in {self.at(broken)}, which "
@@ -190,7 +199,8 @@ class Table:
         """
         absent = self.frame[name].isna().to_numpy()
         if absent.any():
-            there = self._rows(~absent).column(name, text)
+            nothing = Column(np.zeros(0, np.str_ if text else np.float64))
+            there = nothing if absent.all() else self._rows(~absent).column(name, text)
             values = np.full(len(absent), LACKING if there.is_text else np.nan, dtype=object)
             values[~absent] = there.values
             return Column(values.astype(np.str_ if there.is_text else np.float64), there.whole)
@@ -272,6 +282,12 @@ class Table:
                 f"point, or categorical={name}"
             )
         return parsed(points)
+
+
+def _text(cell: Any) -> str:
+    """Return a value of a column as text: a whole number without the .0 of a float."""
+    is_number = not isinstance(cell, str | bool | np.bool_)
+    return str(int(cell)) if is_number and abs(cell) < EXACT and cell == int(cell) else str(cell)
 
 
 def opened(table: GivenTable, name: str, na: Sequence[str] = MISSING) -> Table:

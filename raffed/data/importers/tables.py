@@ -163,7 +163,7 @@ def import_table(
         if not column or whole.frame[column].isna().all():
             spare[column] = "is empty" if column else "has no name"
     used = [column for column in rest if column not in spare]
-    whole = whole.complete([] if x else used, [*ends, *lists], missing)
+    whole = whole.complete([] if x else used, [*ends, *lists], missing, categorical)
 
     def feature(table: Table, column: str, text: bool | None = None) -> Column:
         if column in lists:
@@ -215,28 +215,37 @@ def import_table(
         tested if len(tests.y) else None,
         class_names=in_order(train.y),
         client_names=() if train.clients is None else in_order(train.clients),
-        facts=DataFacts(kind, (*notes, *said), label=label, client=client, columns=tuple(encoding)),
+        facts=DataFacts(
+            kind,
+            (*notes, *said),
+            label=label,
+            client=client,
+            columns=tuple(encoding),
+            na=() if na == MISSING else na or ("",),  # no text means a missing value anyway
+            missing=missing,
+        ),
     )
 
 
-def encoded_rows(
-    table: GivenTable, columns: Sequence[EncodedColumn], name: str = "table"
-) -> npt.NDArray[np.float32]:
+def encoded_rows(table: GivenTable, facts: DataFacts, name: str = "table") -> npt.NDArray[np.float32]:
     """Return new rows of a table, encoded as the rows of a data set were.
+
+    Every row is returned, so a row with a missing value is refused where rows were left out for that.
 
     Args:
         table: As for `import_table`.
-        columns: How each feature is encoded.
+        facts: How each feature is encoded, and what is missing.
         name: Beginning of every message.
 
     Raises:
         UsageError: A column is missing, or holds text where it held numbers.
     """
-    new = opened(table, name)
-    names = [column.name for column in columns]
-    new.check_columns("the model", names)
-    new.check_complete(names)
+    columns = facts.columns
+    new = opened(table, name, facts.na or MISSING)
     texts = {column.name: bool(column.categories) for column in columns}
+    new.check_columns("the model", [*texts])
+    rule = "" if facts.missing == "drop" else facts.missing
+    new.check_complete([*texts], rule, [name for name, is_text in texts.items() if is_text])
     held = {key: Column(new.text(key)) if text else new.column(key, text) for key, text in texts.items()}
     return _encode(columns, held)
 
@@ -322,7 +331,8 @@ def _second(
     second.check_columns("features", [*train.features])
     second.check_columns("label", [label])
     ends = [label, *([client] if client else [])]
-    second = second.complete([*train.features], ends, missing)
+    texts = [name for name, cells in train.features.items() if cells.is_text]
+    second = second.complete([*train.features], ends, missing, texts)
     features = {name: feature(second, name, cells.is_text) for name, cells in train.features.items()}
     spare = [column for column in second.names_of_columns if column not in first.frame]
     unused = f"{second.where}: not used, because {first.where} does not have it: {', '.join(spare)}"

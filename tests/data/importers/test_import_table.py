@@ -7,6 +7,8 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -200,6 +202,50 @@ def test_without_a_rule_all_columns_are_named_at_once_and_no_rule_invents_a_clas
         read_gaps("drop")
 
 
+def test_new_rows_miss_values_by_the_words_and_the_rule_of_the_data_set(tmp_path: Path) -> None:
+    """The mean of 1 and 3 is 2, their standard deviation 1. Towns: None, which is a word, Ulm, missing."""
+    path = tmp_path / "t.csv"
+    path.write_text("age,town,y\n1,None,a\n-9,Ulm,b\n3,-9,a\n")
+    found = import_table(path, label="y", na=("-9",), missing="mean", test=0.0)
+    assert found.x.tolist() == [[-1, 1, 0, 0], [0, 0, 1, 0], [1, 0, 0, 1]]
+    assert encoded_rows(path, found.facts).tolist() == found.x.tolist()
+    alone = {"age": [np.nan], "town": [None]}
+    assert encoded_rows(alone, found.facts).tolist() == [[0, 0, 0, 1]]
+    word = import_table(path, label="y", na=("-9",), missing="word", drop=("age",), test=0.0).facts
+    assert encoded_rows(alone, word).tolist() == [[0, 0, 1]]
+    every = replace(import_table(path, label="y", na=(), test=0.0).facts, missing="drop")
+    assert encoded_rows(path, every)[:, 1:].tolist() == [[0, 1, 0], [0, 0, 1], [1, 0, 0]]
+    with pytest.raises(UsageError, match=r"column 'age' has 1 missing values.*column 'town' 1"):
+        encoded_rows(alone, every)
+
+
+FLOORS = pd.Series([1, 2, None, 1, 2, 1])
+
+
+@pytest.mark.parametrize("rule", ["mean", "word"])
+@pytest.mark.parametrize("kind", ["float64", "Int64", "category", "categories of integers", "decimals"])
+def test_categories_that_are_numbers_are_the_same_text_with_and_without_a_gap(rule: str, kind: str) -> None:
+    if kind == "categories of integers":
+        floors = pd.Series(pd.Categorical.from_codes([0, 1, -1, 0, 1, 0], categories=[1, 2]))
+    elif kind == "decimals":
+        floors = FLOORS.map(lambda floor: Decimal(f"{floor:.1f}"), na_action="ignore").astype(object)
+    else:
+        floors = FLOORS.astype(kind)
+    found = read(FRAME.assign(floor=floors), features=("floor",), categorical=("floor",), missing=rule)
+    assert found.facts.columns[0].categories == ("1", "2", "missing")
+    assert np.argmax(found.x, axis=1).tolist() == [0, 1, 2, 0, 1, 0]
+    for new in ([1, 2], [1.0, 2.0], ["1", "2"], pd.array([1, 2], "Int64"), pd.Categorical([1, 2])):
+        rows = pd.DataFrame({"floor": new})
+        assert encoded_rows(rows, found.facts).tolist() == [[1, 0, 0], [0, 1, 0]]
+
+
+def test_a_number_is_the_same_category_whatever_numbers_stand_beside_it() -> None:
+    whole, half = [1.0, 2.0, 1.0, 2.0, 1.0, 2.0], [1.0, 2.5, 1.0, 2.0**53, 1.0, 2.5]
+    for floors, texts in ((whole, ("1", "2")), (half, ("1", "2.5", "9007199254740992.0"))):
+        found = read(FRAME.assign(floor=floors), features=("floor",), categorical=("floor",))
+        assert found.facts.columns[0].categories == texts
+
+
 Write = Callable[[str | bytes], Path]
 
 
@@ -356,7 +402,7 @@ def test_clients_and_categories_are_known_by_their_letters(write: Write, tmp_pat
     assert found.client_names == ("01", "2", "B1")
     assert found.test_clients.tolist() == [0, -1, 1]
     assert found.x_test.tolist() == [[1, 0, 0], [0, 0, 0], [0, 1, 0]]
-    assert encoded_rows(test, list(found.facts.columns)).tolist() == found.x_test.tolist()
+    assert encoded_rows(test, found.facts).tolist() == found.x_test.tolist()
 
 
 @pytest.mark.parametrize("kind", ["csv", "read again", "parquet"])

@@ -24,6 +24,7 @@ from raffed.data.preparation import Transform
 from raffed.errors import DataFileError, UsageError
 from raffed.own.gate import note_read
 from raffed.results.runfile import read_run
+from raffed.results.writer import read_metrics
 from raffed.runs.verify import verify
 
 X = np.arange(6 * 1 * 8 * 5, dtype=np.uint8).reshape(6, 1, 8, 5)
@@ -96,7 +97,7 @@ def stored(shift: int = 0, name: str = "mine") -> StoredArrays:
 
 
 def test_what_was_put_in_comes_out_read_only_and_is_stored_once_without_pickles(cache: ArrayCache) -> None:
-    threads = [threading.Thread(target=lambda: cache.put(stored(name="again"))) for _ in range(8)]
+    threads = [threading.Thread(target=lambda: cache.put(stored())) for _ in range(8)]
     sha256 = cache.put(stored())
     for thread in threads:
         thread.start()
@@ -287,3 +288,31 @@ def test_a_function_of_the_users_gives_the_data(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "other.py").write_text("number = 3\n")
     with pytest.raises(UsageError, match=r"gives a int; it must be a raffed\.Dataset"):
         raffed.run(config("./other.py:number"), "other")
+
+
+NAMED = """
+import numpy as np, raffed
+def made(name):
+    return raffed.Dataset.from_arrays(np.eye(40), np.arange(40) % 2, test=0.2, name=name)
+def first() -> raffed.Dataset: return made("first")
+def second() -> raffed.Dataset: return made("second")
+"""
+
+
+@pytest.mark.parametrize("kind", ["function", "arrays"])
+def test_a_run_keeps_the_name_of_its_data_whoever_stored_the_same_arrays(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrays lie in the cache once, under their newest name."""
+    monkeypatch.chdir(tmp_path)
+    Path("named.py").write_text(NAMED)
+    for name in ("first", "second"):
+        made = Dataset.from_arrays(np.eye(40), np.arange(40) % 2, test=0.2, name=name)
+        given = made if kind == "arrays" else f"./named.py:{name}"
+        raffed.run(config(given, rounds=1), name)
+        raffed.run(config(given, rounds=2), f"{name} resumed", stop=lambda: True)
+    for name in ("first", "second"):
+        assert read_metrics(tmp_path / name)["dataset"].unique().to_pylist() == [name]
+        assert verify(tmp_path / name).ok
+        raffed.resume(f"{name} resumed")
+        assert read_metrics(tmp_path / f"{name} resumed")["dataset"].unique().to_pylist() == [name]
