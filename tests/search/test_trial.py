@@ -83,6 +83,31 @@ def test_a_final_run_of_an_earlier_choice_is_run_again_and_one_of_the_same_choic
     assert second["hashes"] == read_run(repeat(tmp_path / "b", 0.1))["hashes"] != first["hashes"]
 
 
+def test_relative_paths_of_a_trial_lead_from_the_folder_of_the_command(
+    tmp_path: Path, reports: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the data and of a reference that stands only in the grid, although Tune changes the folder."""
+    home, elsewhere, out = (tmp_path / name for name in ("home", "elsewhere", "out"))
+    for folder in (home, elsewhere, out):
+        folder.mkdir()
+    (out / SWEEP_FILE).touch()
+    (home / "table.csv").write_text("a,y\n" + "".join(f"{row % 5},{row % 2}\n" for row in range(40)))
+    (home / "mine.py").write_text("def half(done, total):\n    return 0.5\n")
+    monkeypatch.setenv("RAFFED_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(home)
+    data = {"data.dataset": "csv:table.csv?label=y", "data.split": "iid:2"}
+    task = TrialTask(Request(BASE.changed(data), ("fedavg",)), "fedavg", str(out / "fedavg" / "trials"))
+    monkeypatch.chdir(elsewhere)
+    settings = {"local.schedule": "./mine.py:half"}
+    federation({"trial": settings}, task)
+    about = read_run(out / "fedavg" / "trials" / trial_name(settings))
+    assert (about["state"], about["config"]["local"]["schedule"]) == ("finished", "./mine.py:half")
+    monkeypatch.chdir(elsewhere)
+    shutil.rmtree(home)  # as on another node, where nothing that this trial needs is missed
+    federation({"trial": {}}, replace(task, request=PROX, method="fedprox"))
+    assert read_run(out / "fedavg" / "trials" / "defaults")["state"] == "finished"
+
+
 @pytest.mark.more
 def test_a_trial_whose_process_died_has_failed_and_one_that_runs_has_not(swept: Path, tmp_path: Path) -> None:
     """A process that dies leaves a run.json that says it is running."""
