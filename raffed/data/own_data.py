@@ -105,13 +105,18 @@ def load_own(text: str, sha256: str = "") -> tuple[Dataset, str]:
                 f"read again: {error}"
             ) from error
         raise
-    got = dataset.stored().sha256()
-    if sha256 and got != sha256:
+    if sha256:
+        check_unchanged(text, dataset, sha256)
+    return dataset, cache.put(dataset.stored())
+
+
+def check_unchanged(text: str, dataset: Dataset, sha256: str) -> None:
+    """Raise a DataFileError if the data that were read are not those of the hash that a run recorded."""
+    if (got := dataset.stored().sha256()) != sha256:
         raise DataFileError(
             f"{text} has changed since the run: its arrays had the hash {sha256[:12]}… and have {got[:12]}…; "
-            f"put the old data back, or start a new run"
+            f"put the old data back, or start a new run in another folder"
         )
-    return dataset, cache.put(dataset.stored())
 
 
 def read_own(text: str) -> Dataset:

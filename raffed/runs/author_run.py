@@ -100,7 +100,8 @@ def author_events(
     engine.check(config)
     engine.check_trusted()
     # The partition and everything about the data are those of any method
-    setup = prepare_run(without_engine(config), begun)
+    data_sha256 = str(read_run(path).get("data_sha256", "")) if resumed else ""
+    setup = prepare_run(without_engine(config), begun, data_sha256)
     clients, data = setup.partition.num_clients, setup.dataset
     command = engine.command(config, clients, data.num_classes, data.x.shape[1:])
     check_partition_fits(engine, config, setup)

@@ -25,7 +25,7 @@ from raffed.methods import checked_method, method_info
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.sweep_file import FINALS, SEED_AXIS, TRIALS
 from raffed.runs.code_record import check_code
-from raffed.runs.folder import run_config
+from raffed.runs.folder import check_data, run_config
 from raffed.search.folder import trial_name
 from raffed.search.request import MethodSettings, Request, check_section, within_budget
 from raffed.tune_spaces import has_space, load_space, points
@@ -331,11 +331,11 @@ def check_parts(request: Request, partition: Partition) -> None:
         )
 
 
-# The user's own code of a sweep that goes on must be that of the runs that have begun. Does not use Ray.
+# The user's own code and data of a sweep that goes on must be those of the runs that have begun.
 
 
 def check_trials(out: Path, accept: bool) -> None:
-    """Apply `check_code` to every run of a sweep that has begun, before the sweep goes on.
+    """Apply `check_code` to every run of a sweep that has begun, and `check_data`, before the sweep goes on.
 
     Args:
         out: The sweep's folder.
@@ -343,11 +343,13 @@ def check_trials(out: Path, accept: bool) -> None:
 
     Raises:
         RunFolderError: As in `check_code`.
+        DataFileError: As in `check_data`.
     """
-    begun = (path.parent for kind in (TRIALS, FINALS) for path in out.glob(f"*/{kind}/*/{RUN_FILE}"))
-    for folder in sorted(begun):
+    begun = sorted(path.parent for kind in (TRIALS, FINALS) for path in out.glob(f"*/{kind}/*/{RUN_FILE}"))
+    for folder in begun:
         try:
             about, config = read_run(folder), run_config(folder)
         except RunFolderError:
             continue  # a damaged run is put aside by the sweep, and run again
         check_code(folder, about, config, accept)
+    check_data(begun)
