@@ -11,7 +11,7 @@ import importlib.util
 import math
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -38,7 +38,7 @@ Axes: TypeAlias = Mapping[str, Axis]
 RATE = "local.lr"
 RATES = 5  # settings of a method that has nothing else to search, if no other method has more
 DECADES = 1.0  # how far rates lie from that of the configuration, up and down, in powers of ten
-TRIES = 100  # draws for each setting of a random search before it counts as exhausted
+TRIES = 100  # draws for each known setting before a search counts as exhausted
 
 
 def own_axes(request: Request, method: str) -> dict[str, Axis]:
@@ -202,12 +202,18 @@ def proposed(request: Request, method: str) -> list[MethodSettings]:
 def _drawn(axes: Axes, budget: int, seed: int) -> list[MethodSettings]:
     """Return `budget` settings, each drawn at random, none twice; fewer if there are not so many."""
     source, drawn = random.Random(seed), dict[str, MethodSettings]()
-    for _ in range(budget * TRIES):
-        settings = {name: _draw(axis, source) for name, axis in axes.items()}
-        drawn.setdefault(repr(settings), settings)
-        if len(drawn) == budget:
-            break
+    while len(drawn) < budget and (settings := another(axes, drawn.keys(), source)) is not None:
+        drawn[trial_name(settings)] = settings
     return list(drawn.values())
+
+
+def another(axes: Axes, known: Set[str], source: random.Random) -> MethodSettings | None:
+    """Return a random setting whose trial has none of the names `known`; None if there seems to be none."""
+    for _ in range(TRIES * (len(known) + 1)):
+        settings = {name: _draw(axis, source) for name, axis in axes.items()}
+        if trial_name(settings) not in known:
+            return settings
+    return None
 
 
 def _draw(axis: Axis, source: random.Random) -> Json:

@@ -70,6 +70,20 @@ def test_a_relative_path_of_the_data_leads_from_the_folder_of_the_command(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_optuna_tries_each_setting_once_and_ends_if_there_are_fewer_than_trials(
+    at_once: int, tmp_path: Path, cli: Cli
+) -> None:
+    pytest.importorskip("optuna")
+    grid = "--grid local.batch_size=16,32 --fill none --search optuna --trials 4 --seeds 1"
+    done = cli(f"tune --method fedavg {grid} --at-once {at_once}", *QUICK, "--out", tmp_path / "a")
+    assert done.code == 0, done.err
+    about = read_sweep(tmp_path / "a")["methods"]["fedavg"]
+    assert {one["name"] for one in about["trials"]} == {"local.batch_size=16", "local.batch_size=32"}
+    assert (len(about["trials"]), about["cost"]["trials"]) == (2, 2)
+
+
+@pytest.mark.slow
 def test_client_actors_inside_a_trial_give_the_serial_rows(swept: Path, tmp_path: Path, cli: Cli) -> None:
     words = (
         "tune --method fedmr --set mu2=0.1 --grid mu1=0.01 --grid local.lr=0.05 --seeds 1 --local-test 0.2"
