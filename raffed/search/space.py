@@ -49,7 +49,8 @@ def own_axes(request: Request, method: str) -> dict[str, Axis]:
     for its arguments does not need a SPACE.
 
     Raises:
-        UsageError: A SPACE names something that is neither an argument nor a field of the configuration.
+        UsageError: A SPACE names something that is neither an argument nor a field of the configuration, or
+            an axis is an argument that is fixed.
     """
     info = method_info(method)
     fixed, takes = request.args.get(method, {}), {entry.name: entry for entry in info.described().arguments}
@@ -59,6 +60,11 @@ def own_axes(request: Request, method: str) -> dict[str, Axis]:
         if not dot and f"{method}.{name}" in request.grid:
             continue
         if owner == method or (not dot and name in takes):
+            if argument in fixed:
+                raise UsageError(
+                    f"--grid {name}: --set fixes {argument} of {method}; leave one of them out, or write "
+                    f"METHOD.{argument}=… to search it for another method"
+                )
             axes[argument] = axis_of(among, takes[argument].kinds if argument in takes else ())
             names_arguments = True
         elif (dot and owner not in request.methods) or name == SEED_AXIS:
@@ -188,9 +194,12 @@ def described(axes: Axes, search: str) -> dict[str, list[Json]]:
 
 
 def proposed(request: Request, method: str) -> list[MethodSettings]:
-    """Return the settings of a grid or of a random search, all of which are known beforehand."""
+    """Return the settings of a grid or of a random search, all of which are known beforehand.
+
+    Optuna proposes others within the same axes.
+    """
     axes, budget = axes_of(request, method), budget_of(request)
-    if request.search == "random":
+    if request.search != "grid":
         return _drawn(axes, budget, request.base.seed)
     grid = grid_of(axes)
     seeds = grid.pop(SEED_AXIS, [request.base.seed])
@@ -236,15 +245,14 @@ def check_search(request: Request) -> None:
 def check(request: Request) -> None:
     """Check a request before its first run starts.
 
-    All names must exist, every point of every grid must make a run, and the run must measure the score asked
-    for.
+    All names must exist, every point of every grid must make a run, or as many settings as `trials` says if
+    they are drawn, and the run must measure the score asked for.
     """
     check_search(request)
     request.check_score()
     for method in request.methods:
-        # What is drawn, or the whole grid. Optuna proposes what lies between the values of the grid
-        drawn = request.search == "random"
-        every = proposed(request, method) if drawn else points_of(space_of(request, method))
+        whole = request.search == "grid" or request.trials is None  # then as many as the grid has are tried
+        every = points_of(space_of(request, method)) if whole else proposed(request, method)
         [(name, count)] = Counter(map(_in_short_numbers, every)).most_common(1)
         if count > 1:
             raise UsageError(f"{method}: {count} settings of the grid are equal: {name}; leave one out")
