@@ -105,14 +105,13 @@ def load_own(text: str, sha256: str = "") -> tuple[Dataset, str]:
                 f"read again: {error}"
             ) from error
         raise
-    if sha256:
-        check_unchanged(text, dataset, sha256)
+    check_unchanged(text, dataset, sha256)
     return dataset, cache.put(dataset.stored())
 
 
 def check_unchanged(text: str, dataset: Dataset, sha256: str) -> None:
-    """Raise a DataFileError if the data that were read are not those of the hash that a run recorded."""
-    if (got := dataset.stored().sha256()) != sha256:
+    """Raise a DataFileError if data that were read do not have the hash that a run recorded, if it did."""
+    if sha256 and (got := dataset.stored().sha256()) != sha256:
         raise DataFileError(
             f"{text} has changed since the run: its arrays had the hash {sha256[:12]}… and have {got[:12]}…; "
             f"put the old data back, or start a new run in another folder"
