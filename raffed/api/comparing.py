@@ -77,7 +77,10 @@ class SeedResults:
         """Return the metric rows of all runs as one pandas data frame; the column `seed` tells them apart."""
         import pandas as pd
 
-        return pd.concat([result.to_pandas() for result in self.results.values()], ignore_index=True)
+        from raffed.results.rows import SCHEMA
+
+        frames = [result.to_pandas() for result in self.results.values()]
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=SCHEMA.names)
 
 
 def _mean(values: Sequence[float]) -> SeedMean:
@@ -148,6 +151,7 @@ def compare(
         UsageError: Something asked for is not possible. Raised before the first method runs; with several
             seeds also if the data cannot be used.
         RunFolderError: A folder holds a run with other settings, or with other code.
+        DataFileError: Data of one's own have changed since some of the runs were begun.
         NumericsError: Every method diverged.
 
     Example:

@@ -225,7 +225,15 @@ def execute_all(
         shown: Is told which runs were finished before, and which fail.
         in_turn: Executes one run in this process, as runs on Ray do.
         together: Executes runs in a process each.
+
+    Raises:
+        DataFileError: Data of one's own have changed since some runs were begun, and others would begin.
     """
+    begun = [run.folder for run in runs if holds_run(run.folder)]
+    if 0 < len(begun) < len(runs):
+        from raffed.runs.folder import check_data  # late, because it loads torch
+
+        check_data(begun)
     with one_ray(runs[0].config, runs[0].folder):
         if "seed" in runs[0].about and in_processes(runs):
             done = [run for run in runs if run.finished]

@@ -106,13 +106,17 @@ def load_own(text: str, sha256: str = "", name: str = "") -> tuple[Dataset, str]
                 f"read again: {error}"
             ) from error
         raise
-    got = dataset.stored().sha256()
-    if sha256 and got != sha256:
+    check_unchanged(text, dataset, sha256)
+    return dataset, cache.put(dataset.stored())
+
+
+def check_unchanged(text: str, dataset: Dataset, sha256: str) -> None:
+    """Raise a DataFileError if data that were read do not have the hash that a run recorded, if it did."""
+    if sha256 and (got := dataset.stored().sha256()) != sha256:
         raise DataFileError(
             f"{text} has changed since the run: its arrays had the hash {sha256[:12]}… and have {got[:12]}…; "
-            f"put the old data back, or start a new run"
+            f"put the old data back, or start a new run in another folder"
         )
-    return dataset, cache.put(dataset.stored())
 
 
 def read_own(text: str) -> Dataset:

@@ -101,7 +101,7 @@ def author_events(
     engine.check(config)
     engine.check_trusted()
     # The partition and everything about the data are those of any method
-    setup = prepare_run(without_engine(config), begun)
+    setup = prepare_run(without_engine(config), begun, read_run(path) if resumed else None)
     clients, data = setup.partition.num_clients, setup.dataset
     command = engine.command(config, clients, data.num_classes, data.x.shape[1:])
     check_partition_fits(engine, config, setup)

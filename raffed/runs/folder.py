@@ -5,6 +5,7 @@ Only the driver uses it.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pyarrow as pa
 
 from raffed.config.run import RunConfig
 from raffed.core.messages import ServerState
+from raffed.data.own_data import check_unchanged, read_own
 from raffed.errors import RunFolderError, UsageError
 from raffed.results.files import file_sha256, sync_file
 from raffed.results.lock import LOCK_FILE, make_folder
@@ -52,6 +54,24 @@ def run_config(path: Path) -> RunConfig:
         raise RunFolderError(
             f"{path / RUN_FILE}: its configuration cannot be read: {error}; put back a copy of it"
         ) from error
+
+
+def check_data(begun: Iterable[Path]) -> None:
+    """Check that data of one's own are still those of the runs beside which new ones are to begin.
+
+    Args:
+        begun: The folders of runs that have begun. Damaged ones are left to those who use them.
+
+    Raises:
+        DataFileError: They have changed, so that the runs could not be compared.
+    """
+    recorded = set[tuple[str, str]]()
+    for folder in begun:
+        with contextlib.suppress(RunFolderError):
+            if sha256 := read_run(folder).get("data_sha256"):
+                recorded.add((run_config(folder).data.dataset, sha256))
+    for text, sha256 in sorted(recorded):
+        check_unchanged(text, read_own(text), sha256)
 
 
 def check_unedited(path: Path) -> None:

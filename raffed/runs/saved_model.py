@@ -195,7 +195,8 @@ def _global(config: RunConfig, method: Method, server: ServerState) -> State:
 
 def _personal(folder: Path, config: RunConfig, server: ServerState, client: int) -> State:
     """Return a client's personalised model between rounds, as the survey after the last round scores it."""
-    setup = prepare_run(replace(config, runtime=replace(config.runtime, execution="serial", address=None)))
+    config = replace(config, runtime=replace(config.runtime, execution="serial", address=None))
+    setup = prepare_run(config, recorded=read_run(folder))
     method, clients = setup.method, setup.partition.num_clients
     if not 0 <= client < clients:
         raise UsageError(f"client = {client}; clients are 0 to {clients - 1}")

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 import os
+import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +34,7 @@ from raffed.runtime.run_method import code_of
 from raffed.scratch import scratch_folder
 from raffed.search.folder import SweepFolder, SweepWatcher, Trial, choose, cost, read_trial, trial_name
 from raffed.search.request import FAILED, FINISHED, PRUNED, Request
-from raffed.search.space import Axes, Axis, axes_of, budget_of, described, is_drawn, proposed
+from raffed.search.space import Axes, Axis, another, axes_of, budget_of, described, is_drawn, proposed
 from raffed.search.trainable import (
     REDUCTION,
     ROUND,
@@ -143,8 +144,10 @@ def optuna_search(axes: Axes, seed: int, before: Sequence[Trial]) -> Searcher:
     """Return Optuna's search over the ranges of `axes`, which knows the trials before.
 
     It proposes the settings of interrupted and failed trials first. What has ended is added to its study, so
-    that its model of the scores learns from it. Its random numbers depend on how many trials have ended,
-    because a search that is resumed would otherwise draw the settings of its first trials again.
+    that its model of the scores learns from it. Among whole numbers and words the model may propose a setting
+    again: one drawn at random is then tried in its place, and the search ends if there is none. Its random
+    numbers depend on how many trials have ended, because a search that is resumed would otherwise draw the
+    settings of its first trials again.
 
     Raises:
         UsageError: A trial has settings outside of the ranges.
@@ -152,10 +155,24 @@ def optuna_search(axes: Axes, seed: int, before: Sequence[Trial]) -> Searcher:
     from ray.tune.search.optuna import OptunaSearch
 
     ended = [trial for trial in before if trial.ended]
-    waiting = [_as_point(trial) for trial in before if not trial.ended]
+    known, source = {trial.name for trial in ended}, random.Random(seed + len(ended))
+
+    class Unrepeated(OptunaSearch):
+        def suggest(self, trial_id: str) -> Any:
+            asked: Any = super().suggest(trial_id)
+            if trial_name(asked[TRIAL]) in known:
+                if (settings := another(axes, known, source)) is None:
+                    return self.FINISHED
+                del self._ot_trials[trial_id]  # what is never told counts for nothing
+                self._ot_study.enqueue_trial(_as_point(settings))  # type: ignore[attr-defined]
+                asked = super().suggest(trial_id)
+            known.add(trial_name(asked[TRIAL]))
+            return asked
+
+    waiting = [_as_point(trial.settings) for trial in before if not trial.ended]
     logging.getLogger("optuna").setLevel(logging.WARNING)  # it would print that it made a study
     try:
-        search = OptunaSearch(
+        search = Unrepeated(
             OptunaSearch.convert_search_space({TRIAL: {name: domain_of(axes[name]) for name in axes}}),
             metric=SCORE,
             mode="max",
@@ -165,15 +182,15 @@ def optuna_search(axes: Axes, seed: int, before: Sequence[Trial]) -> Searcher:
         for trial in ended:
             last = trial.reports[-1][1] if trial.reports else trial.score
             told = -1.0 if math.isnan(last) else last
-            search.add_evaluated_point(_as_point(trial), told, error=trial.diverged)
+            search.add_evaluated_point(_as_point(trial.settings), told, error=trial.diverged)
     except ValueError as error:
         raise UsageError(f"a trial of the search has settings outside of its ranges ({error})") from error
     return search
 
 
-def _as_point(trial: Trial) -> dict[str, Json]:
+def _as_point(settings: Mapping[str, Json]) -> dict[str, Json]:
     """Return the settings of a trial with the names that Tune gives to what is below TRIAL."""
-    return {f"{TRIAL}/{name}": value for name, value in trial.settings.items()}
+    return {f"{TRIAL}/{name}": value for name, value in settings.items()}
 
 
 def check_cluster(out: Path, runtime: Runtime, clients: int) -> None:

@@ -117,8 +117,11 @@ class Request:
         for method in self.methods:
             method_info(method)
         for name in self.grid:
-            if "." in name and name.rpartition(".")[0] not in self.methods:
+            owner, dot, entry = name.rpartition(".")
+            if dot and owner not in self.methods:
                 check_section(name)
+            elif dot and entry == SEED_AXIS:
+                raise UsageError(f"--grid {name}=…: all methods have the same seeds; write {SEED_AXIS}=…")
         check_fields("", self)
         self._check_seeds()
         if self.protocol == "validation" and not self.base.data.validation:

@@ -11,7 +11,7 @@ import importlib.util
 import math
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -25,7 +25,7 @@ from raffed.methods import checked_method, method_info
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.sweep_file import FINALS, SEED_AXIS, TRIALS
 from raffed.runs.code_record import check_code
-from raffed.runs.folder import run_config
+from raffed.runs.folder import check_data, run_config
 from raffed.search.folder import trial_name
 from raffed.search.request import MethodSettings, Request, check_section, within_budget
 from raffed.tune_spaces import has_space, load_space, points
@@ -38,7 +38,7 @@ Axes: TypeAlias = Mapping[str, Axis]
 RATE = "local.lr"
 RATES = 5  # settings of a method that has nothing else to search, if no other method has more
 DECADES = 1.0  # how far rates lie from that of the configuration, up and down, in powers of ten
-TRIES = 100  # draws for each setting of a random search before it counts as exhausted
+TRIES = 100  # draws for each known setting before a search counts as exhausted
 
 
 def own_axes(request: Request, method: str) -> dict[str, Axis]:
@@ -49,7 +49,8 @@ def own_axes(request: Request, method: str) -> dict[str, Axis]:
     for its arguments does not need a SPACE.
 
     Raises:
-        UsageError: A SPACE names something that is neither an argument nor a field of the configuration.
+        UsageError: A SPACE names something that is neither an argument nor a field of the configuration, or
+            an axis is an argument that is fixed.
     """
     info = method_info(method)
     fixed, takes = request.args.get(method, {}), {entry.name: entry for entry in info.described().arguments}
@@ -59,6 +60,11 @@ def own_axes(request: Request, method: str) -> dict[str, Axis]:
         if not dot and f"{method}.{name}" in request.grid:
             continue
         if owner == method or (not dot and name in takes):
+            if argument in fixed:
+                raise UsageError(
+                    f"--grid {name}: --set fixes {argument} of {method}; leave one of them out, or write "
+                    f"METHOD.{argument}=… to search it for another method"
+                )
             axes[argument] = axis_of(among, takes[argument].kinds if argument in takes else ())
             names_arguments = True
         elif (dot and owner not in request.methods) or name == SEED_AXIS:
@@ -188,9 +194,12 @@ def described(axes: Axes, search: str) -> dict[str, list[Json]]:
 
 
 def proposed(request: Request, method: str) -> list[MethodSettings]:
-    """Return the settings of a grid or of a random search, all of which are known beforehand."""
+    """Return the settings of a grid or of a random search, all of which are known beforehand.
+
+    Optuna proposes others within the same axes.
+    """
     axes, budget = axes_of(request, method), budget_of(request)
-    if request.search == "random":
+    if request.search != "grid":
         return _drawn(axes, budget, request.base.seed)
     grid = grid_of(axes)
     seeds = grid.pop(SEED_AXIS, [request.base.seed])
@@ -202,12 +211,18 @@ def proposed(request: Request, method: str) -> list[MethodSettings]:
 def _drawn(axes: Axes, budget: int, seed: int) -> list[MethodSettings]:
     """Return `budget` settings, each drawn at random, none twice; fewer if there are not so many."""
     source, drawn = random.Random(seed), dict[str, MethodSettings]()
-    for _ in range(budget * TRIES):
-        settings = {name: _draw(axis, source) for name, axis in axes.items()}
-        drawn.setdefault(repr(settings), settings)
-        if len(drawn) == budget:
-            break
+    while len(drawn) < budget and (settings := another(axes, drawn.keys(), source)) is not None:
+        drawn[trial_name(settings)] = settings
     return list(drawn.values())
+
+
+def another(axes: Axes, known: Set[str], source: random.Random) -> MethodSettings | None:
+    """Return a random setting whose trial has none of the names `known`; None if there seems to be none."""
+    for _ in range(TRIES * (len(known) + 1)):
+        settings = {name: _draw(axis, source) for name, axis in axes.items()}
+        if trial_name(settings) not in known:
+            return settings
+    return None
 
 
 def _draw(axis: Axis, source: random.Random) -> Json:
@@ -230,15 +245,14 @@ def check_search(request: Request) -> None:
 def check(request: Request) -> None:
     """Check a request before its first run starts.
 
-    All names must exist, every point of every grid must make a run, and the run must measure the score asked
-    for.
+    All names must exist, every point of every grid must make a run, or as many settings as `trials` says if
+    they are drawn, and the run must measure the score asked for.
     """
     check_search(request)
     request.check_score()
     for method in request.methods:
-        # What is drawn, or the whole grid. Optuna proposes what lies between the values of the grid
-        drawn = request.search == "random"
-        every = proposed(request, method) if drawn else points_of(space_of(request, method))
+        whole = request.search == "grid" or request.trials is None  # then as many as the grid has are tried
+        every = points_of(space_of(request, method)) if whole else proposed(request, method)
         [(name, count)] = Counter(map(_in_short_numbers, every)).most_common(1)
         if count > 1:
             raise UsageError(f"{method}: {count} settings of the grid are equal: {name}; leave one out")
@@ -331,11 +345,11 @@ def check_parts(request: Request, partition: Partition) -> None:
         )
 
 
-# The user's own code of a sweep that goes on must be that of the runs that have begun. Does not use Ray.
+# The user's own code and data of a sweep that goes on must be those of the runs that have begun.
 
 
 def check_trials(out: Path, accept: bool) -> None:
-    """Apply `check_code` to every run of a sweep that has begun, before the sweep goes on.
+    """Apply `check_code` to every run of a sweep that has begun, and `check_data`, before the sweep goes on.
 
     Args:
         out: The sweep's folder.
@@ -343,11 +357,13 @@ def check_trials(out: Path, accept: bool) -> None:
 
     Raises:
         RunFolderError: As in `check_code`.
+        DataFileError: As in `check_data`.
     """
-    begun = (path.parent for kind in (TRIALS, FINALS) for path in out.glob(f"*/{kind}/*/{RUN_FILE}"))
-    for folder in sorted(begun):
+    begun = sorted(path.parent for kind in (TRIALS, FINALS) for path in out.glob(f"*/{kind}/*/{RUN_FILE}"))
+    for folder in begun:
         try:
             about, config = read_run(folder), run_config(folder)
         except RunFolderError:
             continue  # a damaged run is put aside by the sweep, and run again
         check_code(folder, about, config, accept)
+    check_data(begun)

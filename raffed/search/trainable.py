@@ -18,7 +18,6 @@ from ray.tune.experiment import Trial as TunedTrial
 from raffed.config.run import RunConfig
 from raffed.config.validation import Json, table_of
 from raffed.errors import RayLostError, RunFolderError
-from raffed.methods.authors import is_authors
 from raffed.own.carried import RunCode
 from raffed.own.gate import check_inside
 from raffed.results.lock import A_SWEEP, gone
@@ -124,7 +123,7 @@ class TrialTask:
     `folder` holds their runs. `settings` are those of final runs, whose axis is the seed. `code` is the
     user's own, which a trial's process installs. `command` is the command that the sweep belongs to. `sent`
     is the code that the process of a trial must have; None if it cannot differ. `started_in` is the folder of
-    the command, from which relative paths of authors' engines lead.
+    the command, from which relative paths lead.
     """
 
     request: Request
@@ -162,7 +161,7 @@ def execute_trial(config: dict[str, Json], task: TrialTask, warned: list[str]) -
 
     check_same(task.sent)
     work_for(task.command)
-    if is_authors(task.method):
+    if Path(task.started_in).is_dir():  # it need not be there on another node
         os.chdir(task.started_in)  # Tune has left it
     asked, folder = task.run(config)
 

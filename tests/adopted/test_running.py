@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import raffed
@@ -22,7 +23,7 @@ from raffed.cli.config import read_local
 from raffed.cli.execution import headline
 from raffed.config.run import RunConfig
 from raffed.data.partition_file import Partition
-from raffed.errors import RaffedError, UsageError
+from raffed.errors import DataFileError, RaffedError, UsageError
 from raffed.methods.authors import AuthorsMethod
 from raffed.own import gate
 from raffed.results.rows import by_samples
@@ -209,6 +210,21 @@ def test_stopped_run_goes_on_to_the_same_bits(finished: RunResult, halted: Path,
     assert read_run(folder)["round_hashes"] == read_run(finished.folder)["round_hashes"]
     assert not (folder / "engine").exists()
     assert [path.name for path in folder.glob("*.pt")] == ["engine-000003.pt"]
+
+
+@pytest.mark.more
+def test_stopped_run_does_not_go_on_with_other_data(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lists of samples would be the same, because the labels are."""
+    monkeypatch.setenv("RAFFED_CACHE", str(tmp_path / "cache"))
+    file, folder, labels = tmp_path / "a.npz", tmp_path / "run", np.arange(200) % 10
+    np.savez(file, x=np.eye(200, 64, dtype=np.float32), y=labels)
+    run(usual(checkout).changed({"data.dataset": f"npz:{file}"}), folder, stop=lambda: True)
+    shutil.rmtree(tmp_path / "cache")
+    np.savez(file, x=np.ones((200, 64), dtype=np.float32), y=labels)
+    with pytest.raises(DataFileError, match=r"a\.npz has changed since the run"):
+        resume(folder)
 
 
 def copied(folder: Path, place: Path) -> Path:

@@ -20,7 +20,7 @@ import pytest
 
 import raffed
 from raffed import Federation, RunConfig, Runtime
-from raffed.api.comparing import Comparison, SeedMean
+from raffed.api.comparing import Comparison, SeedMean, SeedResults
 from raffed.api.creating import FILES, new_project
 from raffed.api.many_runs import INSIDE, execute_at_once, places, seed_runs
 from raffed.api.running import Event, Run, Shown
@@ -219,6 +219,14 @@ def test_a_mean_over_seeds_has_student_s_interval(with_seeds: Comparison) -> Non
     assert str(found.accuracy).endswith("(95 %, 3 seeds)")
     assert with_seeds.report.table["accuracy_last_ci"].iloc[0] == pytest.approx(found.accuracy.half)
     assert str(SeedMean(0.5, math.nan, 2)) == "0.5000 (2 seeds, too few for an interval)"
+
+
+def test_the_rows_of_a_method_whose_seeds_all_failed_are_none_with_the_usual_columns(
+    with_seeds: Comparison,
+) -> None:
+    rows = SeedResults({}, {3: "the loss of client 3 is nan"}).to_pandas()
+    assert list(rows.columns) == list(with_seeds.seeds["fedavg"].to_pandas().columns)
+    assert len(rows) == 0
 
 
 def test_calling_it_again_keeps_what_is_finished(with_seeds: Comparison) -> None:

@@ -106,6 +106,16 @@ RULE = "val.accuracy no better for 2 rounds"
         # Means over seeds can be compared only in a whole grid
         ({"grid": {"seed": [0, 1]}, "search": "random"}, "needs --search grid"),
         ({"grid": {"seed": [0, 1]}, "scheduler": "asha"}, "needs --scheduler fifo"),
+        # The methods would have other numbers of seeds, and final seeds that trials have seen
+        ({"grid": {"fedmr.seed": [0, 1]}}, r"--grid fedmr\.seed=…: .*write seed=…"),
+        # It cannot be both fixed and searched
+        *(
+            (
+                {"args": {"fedmr": {"mu1": 0.1}}, "grid": {axis: [0.5, 1.0]}},
+                "--set fixes mu1 of fedmr; leave one",
+            )
+            for axis in ("mu1", "fedmr.mu1")
+        ),
         ({"base": RunConfig()}, r"data\.validation above 0"),
         ({"protocol": "paper"}, r"leave data\.validation at 0"),
         *(({name: 0}, f"{name} = 0") for name in ("seeds", "trials")),
@@ -245,6 +255,26 @@ def test_a_random_search_draws_within_the_range_by_the_seed_and_nothing_twice() 
     assert {one["local.batch_size"] for one in whole} == {8, 16, 32, 64}
     few = asked("fedprox", grid={"mu": [0.1, 1.0]}, search="random", trials=40, fill="none")
     assert sorted(one["mu"] for one in proposed(few, "fedprox")) == [0.1, 1.0]
+
+
+def test_a_search_that_draws_is_not_refused_for_the_size_of_a_grid_that_it_does_not_try() -> None:
+    """Eight ranges have 5⁸ = 390,625 points, of which 20 settings are tried. What they are is checked."""
+    whole = ("batch_size=8..64", "epochs=1..5", "clip_norm=1..10", "warmup_rounds=0..4")
+    real = ("lr=1e-3..1:log", "momentum=0..0.9", "weight_decay=1e-6..1e-2:log")
+    grid = axes([*(f"local.{text}" for text in (*whole, *real)), "mu=1e-4..1:log"])
+    for search in ("random", "optuna"):
+        check(asked("fedprox", grid=grid, search=search, trials=20))
+        with pytest.raises(UsageError, match="mu = -"):
+            check(asked("fedprox", grid={**grid, "mu": ["-2..-1"]}, search=search, trials=20))
+        with pytest.raises(UsageError, match="has 390,625 settings"):  # as many trials, if nobody says less
+            check(asked("fedprox", grid=grid, search=search))
+
+
+def test_an_argument_that_is_fixed_for_one_method_is_searched_for_another() -> None:
+    request = asked("fedprox", "moon", args={"fedprox": {"mu": 0.1}}, grid={"moon.mu": [1, 2]}, fill="none")
+    check(request)
+    assert axes_of(request, "moon")["mu"] == [1, 2]
+    assert all(request.config("fedprox", one).args == {"mu": 0.1} for one in proposed(request, "fedprox"))
 
 
 def test_every_method_has_as_many_trials_and_the_rate_makes_up_for_a_smaller_grid() -> None:

@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 from raffed.analysis.sweeps import Sweep, tuning_table
 from ray.tune.schedulers import TrialScheduler
+from ray.tune.search import Searcher
 
 from raffed import Local
 from raffed.cli.messages import repeated_warnings
 from raffed.cli.screen import make_screen
+from raffed.config.search_axis import NumberRange
 from raffed.errors import RunFolderError, UsageError
 from raffed.results.runfile import RUN_FILE, SWEEP_FILE, read_run, write_json
 from raffed.results.sweep_file import read_sweep
@@ -81,6 +83,31 @@ def test_a_final_run_of_an_earlier_choice_is_run_again_and_one_of_the_same_choic
     assert (run_config(kept).local.lr, second["state"]) == (0.1, "finished")
     assert second["run_id"] != first["run_id"]
     assert second["hashes"] == read_run(repeat(tmp_path / "b", 0.1))["hashes"] != first["hashes"]
+
+
+def test_relative_paths_of_a_trial_lead_from_the_folder_of_the_command(
+    tmp_path: Path, reports: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the data and of a reference that stands only in the grid, although Tune changes the folder."""
+    home, elsewhere, out = (tmp_path / name for name in ("home", "elsewhere", "out"))
+    for folder in (home, elsewhere, out):
+        folder.mkdir()
+    (out / SWEEP_FILE).touch()
+    (home / "table.csv").write_text("a,y\n" + "".join(f"{row % 5},{row % 2}\n" for row in range(40)))
+    (home / "mine.py").write_text("def half(done, total):\n    return 0.5\n")
+    monkeypatch.setenv("RAFFED_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(home)
+    data = {"data.dataset": "csv:table.csv?label=y", "data.split": "iid:2"}
+    task = TrialTask(Request(BASE.changed(data), ("fedavg",)), "fedavg", str(out / "fedavg" / "trials"))
+    monkeypatch.chdir(elsewhere)
+    settings = {"local.schedule": "./mine.py:half"}
+    federation({"trial": settings}, task)
+    about = read_run(out / "fedavg" / "trials" / trial_name(settings))
+    assert (about["state"], about["config"]["local"]["schedule"]) == ("finished", "./mine.py:half")
+    monkeypatch.chdir(elsewhere)
+    shutil.rmtree(home)  # as on another node, where nothing that this trial needs is missed
+    federation({"trial": {}}, replace(task, request=PROX, method="fedprox"))
+    assert read_run(out / "fedavg" / "trials" / "defaults")["state"] == "finished"
 
 
 @pytest.mark.more
@@ -201,6 +228,24 @@ def test_optuna_knows_a_trial_that_diverged_or_was_pruned_and_refuses_one_outsid
     assert len(carried_on([diverged, pruned, third], 5)) == 5
     with pytest.raises(UsageError, match="a trial of the search has settings outside of its ranges"):
         optuna_search(AXES, 3, [Trial("x", {"a": 99.0, "b": 0.25, "c": 2}, "finished", score=0.5)])
+
+
+def test_optuna_proposes_no_setting_twice_and_ends_where_none_is_left() -> None:
+    """Of two batch sizes by three numbers of epochs there are six settings, also with one that still runs."""
+    pytest.importorskip("optuna")
+    few: Axes = {"local.batch_size": [8, 16], "local.epochs": NumberRange(1, 3, whole=True)}
+    first = {"local.batch_size": 8, "local.epochs": 2}
+    before = Trial(trial_name(first), first, "finished", score=0.5)
+    search = optuna_search(few, 0, [before])
+    names = {before.name}
+    for number in range(5):
+        config = search.suggest(str(number))
+        assert isinstance(config, dict)
+        names.add(trial_name(config["trial"]))
+        if number:  # the first goes on running
+            search.on_trial_complete(str(number), {"score": 0.25})
+    assert names == {f"local.batch_size={size},local.epochs={n}" for size in (8, 16) for n in (1, 2, 3)}
+    assert search.suggest("6") == Searcher.FINISHED
 
 
 def test_another_major_version_of_optuna_does_not_resume_a_search(

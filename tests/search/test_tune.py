@@ -55,6 +55,34 @@ def test_a_sweep_that_the_cluster_refuses_leaves_no_folder(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.more
+def test_a_relative_path_of_the_data_leads_from_the_folder_of_the_command(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "table.csv").write_text("a,y\n" + "".join(f"{row % 5},{row % 2}\n" for row in range(40)))
+    monkeypatch.setenv("RAFFED_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    data = ("--dataset", "csv:table.csv?label=y", "--split", "iid:2", "--rounds", "1", "--at-once", "1")
+    done = cli("tune --method fedavg --grid local.lr=0.1 --fill none --seeds 1 --out a", *data)
+    assert done.code == 0, done.err
+    about = read_sweep(tmp_path / "a")["methods"]["fedavg"]
+    assert [one["state"] for one in [*about["trials"], *about["final"]]] == ["finished"] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_optuna_tries_each_setting_once_and_ends_if_there_are_fewer_than_trials(
+    at_once: int, tmp_path: Path, cli: Cli
+) -> None:
+    pytest.importorskip("optuna")
+    grid = "--grid local.batch_size=16,32 --fill none --search optuna --trials 4 --seeds 1"
+    done = cli(f"tune --method fedavg {grid} --at-once {at_once}", *QUICK, "--out", tmp_path / "a")
+    assert done.code == 0, done.err
+    about = read_sweep(tmp_path / "a")["methods"]["fedavg"]
+    assert {one["name"] for one in about["trials"]} == {"local.batch_size=16", "local.batch_size=32"}
+    assert (len(about["trials"]), about["cost"]["trials"]) == (2, 2)
+
+
 @pytest.mark.slow
 def test_client_actors_inside_a_trial_give_the_serial_rows(swept: Path, tmp_path: Path, cli: Cli) -> None:
     words = (

@@ -26,6 +26,9 @@ from raffed.own.gate import note_read
 from raffed.results.runfile import read_run
 from raffed.results.writer import read_metrics
 from raffed.runs.verify import verify
+from raffed.search.folder import SweepFolder
+from raffed.search.request import Request
+from raffed.search.space import check_trials
 
 X = np.arange(6 * 1 * 8 * 5, dtype=np.uint8).reshape(6, 1, 8, 5)
 Y = np.array([0, 1, 2, 0, 1, 2])
@@ -223,6 +226,47 @@ def test_a_run_is_verified_from_cache_or_same_file(table: Path, tmp_path: Path, 
         verify(tmp_path / "run")
     table.write_text(content)
     assert verify(tmp_path / "run").ok
+
+
+def changed(table: Path) -> None:
+    table.write_text(table.read_text().replace("14.23", "14.24"))
+
+
+def test_no_run_begins_beside_runs_of_data_that_have_changed(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a trial of a sweep that goes on nor a further seed: their accuracies could not be compared."""
+    monkeypatch.setattr("raffed.api.many_runs.in_processes", lambda runs: False)
+    base = config(f"csv:{table}?label=target", rounds=1).changed({"data.validation": 0.2})
+    out = tmp_path / "seeds"
+    first = raffed.compare("fedavg", base, out=out, seeds=1, progress=False).seeds["fedavg"]
+    request = Request(base, ("fedprox",), grid={"mu": [0.1, 1.0]})
+    sweep = SweepFolder(tmp_path / "sweep", request, resume=False)
+    raffed.run(request.config("fedprox", {"mu": 0.1}), sweep.trial("fedprox", {"mu": 0.1}))
+    check_trials(sweep.path, accept=False)
+    changed(table)
+    with pytest.raises(DataFileError, match=r"wine\.csv.* has changed since the run"):
+        check_trials(sweep.path, accept=False)
+    with pytest.raises(DataFileError, match=r"wine\.csv.* has changed since the run"):
+        raffed.compare("fedavg", base, out=out, seeds=2, progress=False)
+    table.unlink()
+    kept = raffed.compare("fedavg", base, out=out, seeds=1, progress=False).seeds["fedavg"]
+    assert kept.accuracy.mean == first.accuracy.mean, "where nothing begins, no data are needed"
+
+
+def test_the_model_of_a_client_is_made_from_the_data_of_its_run(
+    table: Path, tmp_path: Path, cache: ArrayCache
+) -> None:
+    """One step of Per-FedAvg on the client's samples makes it."""
+    asked = config(f"csv:{table}?label=target", rounds=1).changed({"method": "perfedavg"})
+    raffed.run(asked, tmp_path / "run")
+    before = raffed.load_model(tmp_path / "run", client=1).state_dict()
+    changed(table)
+    after = raffed.load_model(tmp_path / "run", client=1).state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    shutil.rmtree(cache.folder)
+    with pytest.raises(DataFileError, match="has changed since the run"):
+        raffed.load_model(tmp_path / "run", client=1)
 
 
 def test_a_stopped_run_of_arrays_resumes_to_the_same_bits(tmp_path: Path, cache: ArrayCache) -> None:
