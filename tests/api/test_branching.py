@@ -160,6 +160,29 @@ def test_a_fork_does_not_touch_its_run(four: Path, tmp_path: Path) -> None:
     assert raffed.resume(four).state == "finished"
 
 
+@pytest.mark.parametrize("selection", ["uniform", "power_of_choice"])
+def test_clients_of_whom_the_run_keeps_nothing_begin_a_fork_anew(selection: str, tmp_path: Path) -> None:
+    """Error feedback starts from nothing left out, so a first upload is that of a fork without feedback.
+
+    The second one is not, and a fork that has left feedback out and takes it up again starts once more.
+    """
+    chosen: dict[str, Value] = {"method": "fedavg", "federation__selection": selection}
+    raffed.run(of(2, **chosen, federation__participation=1.0), tmp_path / "run")
+    topk: dict[str, Value] = {"federation.compression": "topk"}
+    once = {**topk, "federation.compression_args": {"feedback": False}, "federation.rounds": 4}
+    raffed.fork(tmp_path / "run", {**topk, "federation.rounds": 4}, tmp_path / "feedback", at=2)
+    raffed.fork(tmp_path / "run", once, tmp_path / "once", at=2)
+    ours, theirs = (read_run(tmp_path / name)["round_hashes"] for name in ("feedback", "once"))
+    assert ours[:3] == theirs[:3]
+    assert ours[3] != theirs[3]
+    assert verified(tmp_path / "feedback") == []
+    raffed.fork(tmp_path / "feedback", {**once, "federation.rounds": 5}, tmp_path / "left", at=4)
+    more: dict[str, Value] = {"federation.compression_args": {"feedback": True}, "federation.rounds": 6}
+    raffed.fork(tmp_path / "left", more, tmp_path / "again", at=5)
+    raffed.fork(tmp_path / "left", {"federation.rounds": 6}, tmp_path / "still", at=5)
+    assert read_run(tmp_path / "again")["round_hashes"] == read_run(tmp_path / "still")["round_hashes"]
+
+
 def test_a_fork_of_a_fork_keeps_the_whole_history(four: Path, tmp_path: Path) -> None:
     raffed.fork(four, {"federation.participation": 1.0, "federation.rounds": 5}, tmp_path / "a", at=2)
     raffed.fork(tmp_path / "a", {"local.lr": 0.01, "federation.rounds": 6}, tmp_path / "b", at=4)
