@@ -208,7 +208,7 @@ class RoundLoop:
             self._data,
             self.method.mean,
             config.clock,
-            Timeline(setup) if config.clock.speeds else None,
+            Timeline(setup, folder.earlier) if config.clock.speeds else None,
             losses,
             folder.past,
             cohort=config.numerics.cohort,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 import raffed
-from raffed import Federation, RunConfig
+from raffed import Clock, Federation, RunConfig
 from raffed.api.branching import horizon_of
 from raffed.config.validation import Value
 from raffed.data.array_cache import ArrayCache
@@ -39,6 +41,14 @@ def of(rounds: int, **changes: Value) -> RunConfig:
 def four(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("branching") / "four"
     raffed.run(of(4), out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def buffered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("branching") / "buffered"
+    clock = Clock(speeds="lognormal", server="fedbuff", buffer=2)
+    raffed.run(replace(of(3), method="fedavg", clock=clock), out)
     return out
 
 
@@ -208,6 +218,55 @@ def test_a_fork_that_cannot_be_continued_is_refused_and_leaves_nothing(
     with pytest.raises(UsageError, match=reason):
         raffed.fork(four, changes, tmp_path / "fork", at=at)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"local.epochs": 2.0},
+        {"federation.participation": 1.0},
+        {"seed": 1},
+        {"clock.seconds": 0.5},
+        {"clock.buffer": 1},
+        {"clock.server": "waits", "clock.buffer": 0},
+        {"clock.server": "waits", "clock.buffer": 0, "clock.speeds": ""},
+    ],
+    ids=str,
+)
+def test_a_fork_keeps_who_arrived_when_at_a_server_that_does_not_wait(
+    buffered: Path, changes: Mapping[str, Value], tmp_path: Path
+) -> None:
+    """Clients still train when it begins, and the checkpoint holds the models from which they began."""
+    with pytest.raises(UsageError, match="its server does not wait"):
+        raffed.fork(buffered, {**changes, "federation.rounds": 4}, tmp_path / "fork")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fork_of_a_server_that_does_not_wait_may_change_what_takes_no_time(
+    buffered: Path, tmp_path: Path
+) -> None:
+    changes: dict[str, Value] = {"local.lr": 0.01, "clock.mixing": 0.5, "federation.rounds": 4}
+    raffed.fork(buffered, changes, tmp_path / "fork", at=2)
+    assert verified(tmp_path / "fork") == []
+
+
+def largest(sizes: Sequence[int]) -> list[int]:
+    """A selection of one's own: the client with the most training samples."""
+    return [max(range(len(sizes)), key=sizes.__getitem__)]
+
+
+def test_a_fork_keeps_the_sizes_by_which_its_run_chose_clients(tmp_path: Path) -> None:
+    def chosen(seed: int) -> list[int]:
+        return largest(prepare_run(of(2, seed=seed)).data.sizes)
+
+    raffed.run(replace(of(2), federation=Federation(2, selection=largest)), tmp_path / "run")  # type: ignore[arg-type]
+    other = next(seed for seed in itertools.count() if chosen(seed) != chosen(BASE.seed))
+    with pytest.raises(UsageError, match="leave the data and the seed, as its selection"):
+        raffed.fork(tmp_path / "run", {"seed": other, "federation.rounds": 3}, tmp_path / "fork")
+    assert not (tmp_path / "fork").exists()
+    same = next(seed for seed in itertools.count(1) if chosen(seed) == chosen(BASE.seed))
+    raffed.fork(tmp_path / "run", {"seed": same, "federation.rounds": 3}, tmp_path / "fork")
+    assert verified(tmp_path / "fork") == []
 
 
 def test_a_fork_uses_the_data_of_its_run_and_refuses_changed_ones(tmp_path: Path) -> None:
