@@ -234,11 +234,6 @@ def check_fork(run: RecordedRun, config: RunConfig, at: int, out: Path) -> Setup
     for name, why in SAME_IN_A_FORK.items():
         if before[name] != after[name]:
             raise UsageError(f"a fork keeps {name} of its run: {why}")
-    if run.config.federation.unseen_clients != config.federation.unseen_clients:
-        raise UsageError(
-            "a fork keeps federation.unseen_clients of its run: a client that has trained is not unseen; "
-            "start a new run"
-        )
     _check_rule(run, config, at)
     setup = prepare_run(config, data_sha256=run.data_sha256(config))
     check_new(config.federation, config.faults, config.runtime, setup.data)
@@ -246,6 +241,11 @@ def check_fork(run: RecordedRun, config: RunConfig, at: int, out: Path) -> Setup
         raise UsageError(
             f"{config.data.split} has {setup.partition.num_clients} clients, and the run in {run.path} has "
             f"{run.contents['clients']}; a fork keeps their number, because it keeps their states"
+        )
+    if replace(setup, config=run.config).data.unseen != setup.data.unseen:
+        raise UsageError(
+            "a fork keeps the unseen clients of its run (federation.unseen_clients, drawn by the seed), "
+            "because one that has trained is not unseen; leave both settings, or start a new run"
         )
     _check_history(run, setup, at)
     return setup

@@ -22,6 +22,7 @@ from raffed.own.user_code import UserCodeError
 from raffed.results.runfile import read_run
 from raffed.results.writer import read_metrics
 from raffed.runs.metric_rows import epsilon, epsilon_of
+from raffed.runtime.federated_data import unseen_clients
 from raffed.runtime.setup import prepare_run
 from tests.forging import edited
 from tests.testing.broken import raises
@@ -248,6 +249,21 @@ def test_a_fork_of_a_server_that_does_not_wait_may_change_what_takes_no_time(
     changes: dict[str, Value] = {"local.lr": 0.01, "clock.mixing": 0.5, "federation.rounds": 4}
     raffed.fork(buffered, changes, tmp_path / "fork", at=2)
     assert verified(tmp_path / "fork") == []
+
+
+def test_a_fork_keeps_the_clients_that_never_train(tmp_path: Path) -> None:
+    """The seed decides who they are. With one that draws the same clients it goes on."""
+    config = of(2, federation__unseen_clients=0.5, data__local_test=0.2)
+    raffed.run(config, tmp_path / "run")
+    same = [
+        unseen_clients(config.federation, seed, 4) == unseen_clients(config.federation, config.seed, 4)
+        for seed in range(1, 40)
+    ]
+    changes: dict[str, Value] = {"federation.rounds": 3, "seed": 1 + same.index(False)}
+    with pytest.raises(UsageError, match="one that has trained is not unseen; leave both"):
+        raffed.fork(tmp_path / "run", changes, tmp_path / "fork")
+    assert not (tmp_path / "fork").exists()
+    raffed.fork(tmp_path / "run", {**changes, "seed": 1 + same.index(True)}, tmp_path / "fork")
 
 
 def largest(sizes: Sequence[int]) -> list[int]:
