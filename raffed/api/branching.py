@@ -63,7 +63,7 @@ def extend(
         RunFolderError: The folder is damaged, was edited, or is in use.
 
     Example:
-        >>> raffed.extend("runs/map", 200)  # doctest: +SKIP
+        >>> raffed.extend("runs/fedmr", 200)  # doctest: +SKIP
     """
     from raffed.runs.branching import RecordedRun, lengthened
     from raffed.runs.run import resume
