@@ -63,7 +63,7 @@ def extend(
         RunFolderError: The folder is damaged, was edited, or is in use.
 
     Example:
-        >>> raffed.extend("runs/map", 200)  # doctest: +SKIP
+        >>> raffed.extend("runs/fedmr", 200)  # doctest: +SKIP
     """
     from raffed.runs.branching import RecordedRun, lengthened
     from raffed.runs.run import resume
@@ -133,12 +133,12 @@ def fork(
         config = changes if isinstance(changes, RunConfig) else recorded.config.changed(changes)
         config = config.changed({"federation.forked_at": 0, "federation.fork_sha256": ""})
         shared = recorded.contents["rounds_done"] if at is None else at
-        check_fork(recorded, config, shared, target)
+        setup = check_fork(recorded, config, shared, target)
         with one_ray(config, target, recorded.binding(config)):
             before = recorded.config.runtime  # the shared rounds are the run's, with its threads and device
             runtime = replace(config.runtime, threads=before.threads, gpu_fraction=before.gpu_fraction)
             with _with_checkpoint(recorded, shared, runtime, accept_changed_code) as ready:
-                forked(ready, config, shared, target)
+                forked(ready, setup, shared, target)
             return resume(new, watch=watch, stop=stop, begun=begun, accept_changed_code=accept_changed_code)
 
 

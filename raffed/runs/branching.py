@@ -14,6 +14,7 @@ from raffed.config.run import RunConfig
 from raffed.config.training import Local
 from raffed.config.validation import Value
 from raffed.core.training.rates import same_rates
+from raffed.data.partition_file import Partition
 from raffed.errors import RunFolderError, UsageError
 from raffed.methods.authors import refuse_authors
 from raffed.results.files import check_tree, file_sha256, removed_on_failure, sync_tree
@@ -31,8 +32,9 @@ from raffed.runs.checkpoint import (
 )
 from raffed.runs.code_record import check_code, check_revision, trust_own
 from raffed.runs.folder import FINAL, check_free, check_identity, check_unedited, run_config
-from raffed.runs.integrity import PARTITION, check_rows, rewound, superseded
+from raffed.runs.integrity import PARTITION, EarlierRounds, check_rows, rewound, superseded
 from raffed.runs.record import new_run
+from raffed.runs.round_schedule import Timeline
 from raffed.runtime.setup import Setup, check_new, prepare_run
 
 # Continue a run under another configuration: to more rounds (`extend`), or on a branch of its own (`fork`).
@@ -200,8 +202,8 @@ SAME_IN_A_FORK = {
 }
 
 
-def check_fork(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:
-    """Refuse a fork that cannot be continued, before anything is computed for it.
+def check_fork(run: RecordedRun, config: RunConfig, at: int, out: Path) -> Setup:
+    """Prepare a fork, and refuse one that cannot be continued, before anything is computed for it.
 
     Args:
         run: The run that is forked.
@@ -210,7 +212,8 @@ def check_fork(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:
         out: The fork's new folder.
 
     Raises:
-        UsageError: A setting may not change, or the round is not one of the run's.
+        UsageError: A setting may not change, is not possible, or does not fit the clients of the run; the
+            run's own data have changed; or the round is not one of the run's.
         RunFolderError: The folder is not free.
     """
     check_free(out, config.identity())
@@ -232,12 +235,42 @@ def check_fork(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:
     for name, why in SAME_IN_A_FORK.items():
         if before[name] != after[name]:
             raise UsageError(f"a fork keeps {name} of its run: {why}")
-    if run.config.federation.unseen_clients != config.federation.unseen_clients:
-        raise UsageError(
-            "a fork keeps federation.unseen_clients of its run: a client that has trained is not unseen; "
-            "start a new run"
-        )
     _check_rule(run, config, at)
+    setup = prepare_run(config, recorded=run.binding(config))
+    check_new(config.federation, config.faults, config.runtime, setup.data)
+    if setup.partition.num_clients != run.contents["clients"]:
+        raise UsageError(
+            f"{config.data.split} has {setup.partition.num_clients} clients, and the run in {run.path} has "
+            f"{run.contents['clients']}; a fork keeps their number, because it keeps their states"
+        )
+    if replace(setup, config=run.config).data.unseen != setup.data.unseen:
+        raise UsageError(
+            "a fork keeps the unseen clients of its run (federation.unseen_clients, drawn by the seed), "
+            "because one that has trained is not unseen; leave both settings, or start a new run"
+        )
+    _check_history(run, setup, at)
+    return setup
+
+
+def _check_history(run: RecordedRun, setup: Setup, at: int) -> None:
+    """Refuse a fork that would find other participants, or another virtual time, in the rounds before it."""
+    same = setup.partition.sha256() == run.contents["partition_sha256"]
+    waits = not (run.config.clock.asynchronous or setup.config.clock.asynchronous)
+    if same and waits:
+        return
+    kept = "the clock, the participation, the local steps, the data and the seed, as its server does not wait"
+    if waits:
+        kept = "the data and the seed, as its selection or its clock looks at the clients' numbers of samples"
+    held = setup.partition if same else Partition.load(run.path / PARTITION)
+    before = replace(setup, config=run.config, partition=held)
+    executed = Timeline(before, EarlierRounds(run.contents.get("earlier", ())))
+    assumed = Timeline(setup, EarlierRounds(superseded(run.contents, at)))
+    for number in range(at):
+        if executed.step(number) != assumed.step(number):
+            raise UsageError(
+                f"with the settings of the fork, round {number + 1} of {run.path} would have had other "
+                f"participants or another virtual time; leave {kept}, or start a new run"
+            )
 
 
 def _check_rule(run: RecordedRun, config: RunConfig, at: int) -> None:
@@ -258,30 +291,20 @@ def _same_optimizer(before: Local, after: Local) -> bool:
     return before.keep_optimizer and kept[0] == kept[1]
 
 
-def forked(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:
+def forked(run: RecordedRun, setup: Setup, at: int, out: Path) -> None:
     """Write a run into a new folder that `resume` continues under another configuration.
 
     Args:
         run: A run with a checkpoint after round `at`.
-        config: The settings with which the fork goes on.
+        setup: What `check_fork` has prepared.
         at: Number of rounds that both runs have in common.
-        out: The fork's new folder, checked by `check_fork`.
-
-    Raises:
-        UsageError: The settings are not possible, or do not fit the clients of the run, or the run's own data
-            have changed.
+        out: The fork's new folder.
     """
+    config = setup.config
     source = run.path / CHECKPOINTS / f"round-{at:06d}"
     check_checkpoint(source, run.contents["files"])
     check_rows(run.path, at)
-    setup = prepare_run(config, recorded=run.binding(config))
-    check_new(config.federation, config.faults, config.runtime, setup.data)
     trust_own(setup.code, config.data.dataset)
-    if setup.partition.num_clients != run.contents["clients"]:
-        raise UsageError(
-            f"{config.data.split} has {setup.partition.num_clients} clients, and the run in {run.path} has "
-            f"{run.contents['clients']}; a fork keeps their number, because it keeps their states"
-        )
     origin: dict[str, Value] = {
         "federation.forked_at": at,
         "federation.fork_sha256": file_sha256(source / STATE_FILE),

@@ -314,7 +314,7 @@ class CheckpointStore:
         self.past: dict[int, ServerState] = {}  # earlier states from which clients still train, by number
         self.best: BestModel | None = None  # in the checkpoint from which the run continues
         self._saved = -1
-        self._client_state_hashes: dict[str, str] = {}  # of the client states in the last checkpoint
+        self.client_state_hashes: dict[str, str] = {}  # of the client states in the last checkpoint
         self._left_behind: list[Path] = []  # checkpoints of rounds that an extended run computes again
 
     @property
@@ -334,7 +334,7 @@ class CheckpointStore:
         shutil.rmtree(target, ignore_errors=True)
         part.replace(target)
         sync_folder(folder)
-        self._saved, self._client_state_hashes = state.server.round, hashes
+        self._saved, self.client_state_hashes = state.server.round, hashes
         # A fork keeps the checkpoint from which it began
         origin = f"round-{self._forked_at:06d}" if self._forked_at else ""
         for old in checkpoints(self._path)[: -self._keep]:
@@ -348,7 +348,7 @@ class CheckpointStore:
         part.mkdir()
         save_record(server, part / SERVER)
         kept = state.versions if self._method.keeps_state else {}
-        known = self._client_state_hashes
+        known = self.client_state_hashes
         hashes = save_client_states(self.states_folder, kept, part / CLIENT_STATES, known)
         about: dict[str, object] = {
             "round": server.round,
@@ -406,7 +406,7 @@ class CheckpointStore:
                 self.best = BestModel(state, best["measure"], best["value"])
             for number in map(int, about.get("past", {})):
                 self.past[number] = load_server(checkpoint / past_name(number), method)
-            self._client_state_hashes = about.get("vaults", {})
+            self.client_state_hashes = about.get("vaults", {})
             self.versions = {int(client): done for client, done in about.get("versions", {}).items()}
             return said
         if unread is not None:  # starting again without being asked could cost days

@@ -208,7 +208,7 @@ class RoundLoop:
             self._data,
             self.method.mean,
             config.clock,
-            Timeline(setup) if config.clock.speeds else None,
+            Timeline(setup, folder.earlier) if config.clock.speeds else None,
             losses,
             folder.past,
             cohort=config.numerics.cohort,
@@ -220,6 +220,8 @@ class RoundLoop:
             past = replace(self._data, federation=then.federation, faults=then.faults, seed=then.seed)
             for clients, start in self._schedule.trained(number, past):
                 now.took_part(clients, start, past)
+        for client in folder.stateless(now.versions) if self.method.keeps_state else ():
+            del now.versions[client]
         if now.server.round:
             now.decide()
         # The last server whose round has its rows, and the versions and the best model at that time. After a

@@ -26,7 +26,7 @@ from raffed.runs.checkpoint import BEST, BestModel, CheckpointStore, RunState, c
 from raffed.runs.code_record import check_revision, code_records, write_notebook
 from raffed.runs.integrity import PARTITION, EarlierRounds, check_drawn, check_partition, check_rows
 from raffed.runs.record import RunRecord, new_run
-from raffed.runtime.record_files import save_record
+from raffed.runtime.record_files import client_state_name, save_record
 from raffed.runtime.setup import Setup
 
 FINAL = "final.safetensors"
@@ -178,6 +178,14 @@ class RunFolder:
             if m.name not in known:
                 said = {"name": m.name, "better": m.better, "unit": m.unit.name, "meaning": m.meaning}
                 contents.setdefault("metrics", []).append({**said, "reference": contents["config"]["method"]})
+
+    def stateless(self, versions: Mapping[int, int]) -> list[int]:
+        """Return the clients of whom the checkpoint holds no state: a fork may keep what its run did not.
+
+        They begin anew. `versions` are those of the states that all others have.
+        """
+        held = self._checkpoints.client_state_hashes
+        return [client for client, done in versions.items() if client_state_name(client, done) not in held]
 
     def checkpoint(self, state: RunState) -> None:
         """Write the rows, then the server's state and all client states of its round, completely or not at

@@ -16,11 +16,11 @@ from raffed.core.measures.scores import ScoreCounts
 from raffed.core.messages import Broadcast, ServerState
 from raffed.core.server import Mean
 from raffed.core.training.session import batched, completed_steps, drawn_epochs
-from raffed.errors import UsageError
 from raffed.federation.faults import attack_rows
-from raffed.federation.selection import Losses
+from raffed.federation.selection import Losses, needs_losses
 from raffed.results.metric import Row
 from raffed.results.metrics import BROADCAST_ACCURACY, STALENESS, TRAINING_ACCURACY, VIRTUAL_SECONDS
+from raffed.runs.integrity import EarlierRounds
 from raffed.runs.participation import RoundParticipants, RoundPlan, drawn_clients, no_losses
 from raffed.runtime.api import Asked, Report, RoundOrder
 from raffed.runtime.federated_data import FederatedData
@@ -61,7 +61,7 @@ class ClientSpeeds:
     """How long a training of each client takes."""
 
     def __init__(self, setup: Setup) -> None:
-        self._setup, self._clock = setup, setup.config.clock
+        self.setup, self._clock = setup, setup.config.clock
         clients = setup.partition.num_clients
         self._factors = self._clock.traced(clients) if self._clock.speeds == "trace" else []
 
@@ -79,7 +79,7 @@ class ClientSpeeds:
 
     def _steps(self, client: int, start: int, completed: float) -> int:
         """Return the steps of shared training, as the client makes them (core/training/phases.py)."""
-        config, method, n = self._setup.config, self._setup.method, self._setup.data.sizes_at(start)[client]
+        config, method, n = self.setup.config, self.setup.method, self.setup.data.sizes_at(start)[client]
         steps = []
         for pass_ in method.passes:
             local = batched(config.local, pass_, n, not pass_.keep_singleton_batch and self._normalises)
@@ -92,18 +92,18 @@ class ClientSpeeds:
     @functools.cached_property
     def _normalises(self) -> bool:
         """Whether the network has BatchNorm. It is built for a method that asks for it only."""
-        return make_network(self._setup.network, self._setup.data).normalises
+        return make_network(self.setup.network, self.setup.data).normalises
 
     def _factor(self, client: int) -> float:
         if self._clock.speeds == "lognormal":
-            z = seeds.rng(self._setup.config.seed, "clock", client=client).standard_normal()
+            z = seeds.rng(self.setup.config.seed, "clock", client=client).standard_normal()
             return math.exp(self._clock.spread * float(z))
         return self._factors[client] if self._factors else 1.0
 
     def _jitter(self, client: int, start: int) -> float:
         if not self._clock.jitter:
             return 1.0
-        z = seeds.rng(self._setup.config.seed, "clock", start, client, 1).standard_normal()
+        z = seeds.rng(self.setup.config.seed, "clock", start, client, 1).standard_normal()
         return math.exp(self._clock.jitter * float(z))
 
 
@@ -124,10 +124,17 @@ class Timeline:
     finishes, another one begins with the present model. It is drawn among those that neither train nor have
     an upload that waits. All that finish at one moment are received first, in the order of the clients, then
     the server makes its steps, and then clients begin. So a client begins at most once with one model.
+
+    While it waits, each round has the settings under which it was executed. Without a clock it takes no time.
+
+    Args:
+        setup: The run.
+        earlier: The configurations of its first rounds, if it was extended or forked.
     """
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, earlier: EarlierRounds | None = None) -> None:
         self._data, self._clock = setup.data, setup.config.clock
+        self._setup, self._earlier = setup, earlier or EarlierRounds()
         self._speeds = ClientSpeeds(setup)
         self._at_once = setup.config.federation.participants(len(setup.data.trainable))
         self._steps: list[ServerStep] = []
@@ -148,9 +155,15 @@ class Timeline:
 
     def _round(self, number: int) -> ServerStep:
         before = self._steps[-1].time if self._steps else 0.0
-        participants = RoundParticipants.of(self._data, number)
+        config = self._earlier.config_at(number, self._setup.config)
+        if config != self._speeds.setup.config:
+            self._speeds = ClientSpeeds(replace(self._setup, config=config))
+        if needs_losses(config.federation):  # a checkpoint records who took part, and there is no clock
+            return ServerStep(before, ())
+        participants = RoundParticipants.of(self._speeds.setup.data, number)
         clients, faults = participants.trained, participants.faults
-        times = [self._speeds.seconds(c, number, faults[c].completed_fraction) for c in clients]
+        timed = clients if config.clock.speeds else ()
+        times = [self._speeds.seconds(c, number, faults[c].completed_fraction) for c in timed]
         return ServerStep(
             before + max(times, default=0.0), tuple(Arrival(client, number) for client in clients)
         )
@@ -279,22 +292,13 @@ class RoundSchedule:
         )
 
     def pieces(self, server: ServerState, plan: RoundPlan, whole: RoundOrder) -> list[RoundOrder]:
-        """Return the same order in pieces, one for each model from which participants began.
-
-        Raises:
-            UsageError: Such a model is not known, because the run was forked with another clock.
-        """
+        """Return the same order in pieces, one for each model from which participants began."""
         if not plan.starts:
             return [whole] if whole.participants else []
         return [self._piece(server, plan, whole, start) for start in sorted(set(plan.starts))]
 
     def _piece(self, server: ServerState, plan: RoundPlan, whole: RoundOrder, start: int) -> RoundOrder:
-        begun = server if start == plan.number else self.past.get(start)
-        if begun is None:
-            raise UsageError(
-                f"clock: clients began with the model after {start} rounds, which the checkpoint does not "
-                "hold; a run can be forked only with the clock that it had"
-            )
+        begun = server if start == plan.number else self.past[start]
         rows = zip(whole.participants, whole.weights, whole.versions, plan.starts, strict=True)
         clients, weights, versions, _ = zip(*(row for row in rows if row[3] == start), strict=True)
         mine = set(clients)

@@ -270,8 +270,12 @@ def _check_stop_rule(federation: Federation, validation: float, method: str, has
         raise UsageError(
             f"federation.stop_when names {rule.measure}, and {method} has no global model; use val.personal"
         )
-    if federation.survey or federation.asks("spectrum"):
-        what = "federation.survey" if federation.survey else "federation.measures = spectrum"
+    measured = {
+        "federation.survey": federation.survey > 0,
+        "federation.measures = spectrum": federation.asks("spectrum"),
+        f"federation.strength_every = {federation.strength_every}": federation.strength_every > 1,
+    }
+    if what := next((name for name, given in measured.items() if given), ""):
         raise UsageError(
             f"federation.stop_when with {what}: the last rounds are measured, and which these are is not "
             "known before the run ends; leave one of the two out"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 import raffed
-from raffed import Federation, RunConfig
+from raffed import Clock, Federation, RunConfig
 from raffed.api.branching import horizon_of
 from raffed.config.validation import Value
 from raffed.data.array_cache import ArrayCache
@@ -20,6 +22,7 @@ from raffed.own.user_code import UserCodeError
 from raffed.results.runfile import read_run
 from raffed.results.writer import read_metrics
 from raffed.runs.metric_rows import epsilon, epsilon_of
+from raffed.runtime.federated_data import unseen_clients
 from raffed.runtime.setup import prepare_run
 from tests.forging import edited
 from tests.testing.broken import raises
@@ -39,6 +42,14 @@ def of(rounds: int, **changes: Value) -> RunConfig:
 def four(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("branching") / "four"
     raffed.run(of(4), out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def buffered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("branching") / "buffered"
+    clock = Clock(speeds="lognormal", server="fedbuff", buffer=2)
+    raffed.run(replace(of(3), method="fedavg", clock=clock), out)
     return out
 
 
@@ -160,6 +171,29 @@ def test_a_fork_does_not_touch_its_run(four: Path, tmp_path: Path) -> None:
     assert raffed.resume(four).state == "finished"
 
 
+@pytest.mark.parametrize("selection", ["uniform", "power_of_choice"])
+def test_clients_of_whom_the_run_keeps_nothing_begin_a_fork_anew(selection: str, tmp_path: Path) -> None:
+    """Error feedback starts from nothing left out, so a first upload is that of a fork without feedback.
+
+    The second one is not, and a fork that has left feedback out and takes it up again starts once more.
+    """
+    chosen: dict[str, Value] = {"method": "fedavg", "federation__selection": selection}
+    raffed.run(of(2, **chosen, federation__participation=1.0), tmp_path / "run")
+    topk: dict[str, Value] = {"federation.compression": "topk"}
+    once = {**topk, "federation.compression_args": {"feedback": False}, "federation.rounds": 4}
+    raffed.fork(tmp_path / "run", {**topk, "federation.rounds": 4}, tmp_path / "feedback", at=2)
+    raffed.fork(tmp_path / "run", once, tmp_path / "once", at=2)
+    ours, theirs = (read_run(tmp_path / name)["round_hashes"] for name in ("feedback", "once"))
+    assert ours[:3] == theirs[:3]
+    assert ours[3] != theirs[3]
+    assert verified(tmp_path / "feedback") == []
+    raffed.fork(tmp_path / "feedback", {**once, "federation.rounds": 5}, tmp_path / "left", at=4)
+    more: dict[str, Value] = {"federation.compression_args": {"feedback": True}, "federation.rounds": 6}
+    raffed.fork(tmp_path / "left", more, tmp_path / "again", at=5)
+    raffed.fork(tmp_path / "left", {"federation.rounds": 6}, tmp_path / "still", at=5)
+    assert read_run(tmp_path / "again")["round_hashes"] == read_run(tmp_path / "still")["round_hashes"]
+
+
 def test_a_fork_of_a_fork_keeps_the_whole_history(four: Path, tmp_path: Path) -> None:
     raffed.fork(four, {"federation.participation": 1.0, "federation.rounds": 5}, tmp_path / "a", at=2)
     raffed.fork(tmp_path / "a", {"local.lr": 0.01, "federation.rounds": 6}, tmp_path / "b", at=4)
@@ -185,6 +219,70 @@ def test_a_fork_that_cannot_be_continued_is_refused_and_leaves_nothing(
     with pytest.raises(UsageError, match=reason):
         raffed.fork(four, changes, tmp_path / "fork", at=at)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"local.epochs": 2.0},
+        {"federation.participation": 1.0},
+        {"seed": 1},
+        {"clock.seconds": 0.5},
+        {"clock.buffer": 1},
+        {"clock.server": "waits", "clock.buffer": 0},
+        {"clock.server": "waits", "clock.buffer": 0, "clock.speeds": ""},
+    ],
+    ids=str,
+)
+def test_a_fork_keeps_who_arrived_when_at_a_server_that_does_not_wait(
+    buffered: Path, changes: Mapping[str, Value], tmp_path: Path
+) -> None:
+    """Clients still train when it begins, and the checkpoint holds the models from which they began."""
+    with pytest.raises(UsageError, match="its server does not wait"):
+        raffed.fork(buffered, {**changes, "federation.rounds": 4}, tmp_path / "fork")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fork_of_a_server_that_does_not_wait_may_change_what_takes_no_time(
+    buffered: Path, tmp_path: Path
+) -> None:
+    changes: dict[str, Value] = {"local.lr": 0.01, "clock.mixing": 0.5, "federation.rounds": 4}
+    raffed.fork(buffered, changes, tmp_path / "fork", at=2)
+    assert verified(tmp_path / "fork") == []
+
+
+def test_a_fork_keeps_the_clients_that_never_train(tmp_path: Path) -> None:
+    """The seed decides who they are. With one that draws the same clients it goes on."""
+    config = of(2, federation__unseen_clients=0.5, data__local_test=0.2)
+    raffed.run(config, tmp_path / "run")
+    same = [
+        unseen_clients(config.federation, seed, 4) == unseen_clients(config.federation, config.seed, 4)
+        for seed in range(1, 40)
+    ]
+    changes: dict[str, Value] = {"federation.rounds": 3, "seed": 1 + same.index(False)}
+    with pytest.raises(UsageError, match="one that has trained is not unseen; leave both"):
+        raffed.fork(tmp_path / "run", changes, tmp_path / "fork")
+    assert not (tmp_path / "fork").exists()
+    raffed.fork(tmp_path / "run", {**changes, "seed": 1 + same.index(True)}, tmp_path / "fork")
+
+
+def largest(sizes: Sequence[int]) -> list[int]:
+    """A selection of one's own: the client with the most training samples."""
+    return [max(range(len(sizes)), key=sizes.__getitem__)]
+
+
+def test_a_fork_keeps_the_sizes_by_which_its_run_chose_clients(tmp_path: Path) -> None:
+    def chosen(seed: int) -> list[int]:
+        return largest(prepare_run(of(2, seed=seed)).data.sizes)
+
+    raffed.run(replace(of(2), federation=Federation(2, selection=largest)), tmp_path / "run")  # type: ignore[arg-type]
+    other = next(seed for seed in itertools.count() if chosen(seed) != chosen(BASE.seed))
+    with pytest.raises(UsageError, match="leave the data and the seed, as its selection"):
+        raffed.fork(tmp_path / "run", {"seed": other, "federation.rounds": 3}, tmp_path / "fork")
+    assert not (tmp_path / "fork").exists()
+    same = next(seed for seed in itertools.count(1) if chosen(seed) == chosen(BASE.seed))
+    raffed.fork(tmp_path / "run", {"seed": same, "federation.rounds": 3}, tmp_path / "fork")
+    assert verified(tmp_path / "fork") == []
 
 
 def test_a_fork_uses_the_data_of_its_run_and_refuses_changed_ones(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ BELOW: dict[
     "data": FOUNDATION | {"own"},
     "results": FOUNDATION | {"own.gate"},
     "runtime": {"errors", "own", "config", "core", "federation", "methods", "models", "data"},
-    "attacks": {"errors", "config", "core", "methods", "models", "data", "runtime"},
+    "attacks": {"errors", "own", "config", "core", "methods", "models", "data", "runtime"},
     "tune_spaces": {"errors", "config"},
     "trackers": {"errors", "results", "runs"},
     "runs": ABOVE_RUNS - {"runs"},

@@ -169,6 +169,15 @@ def test_the_strength_of_terms_is_measured_in_some_evaluated_rounds_and_after_th
     pd.testing.assert_frame_equal(seldom.drop(columns=own), kept.drop(columns=own), check_categorical=False)
 
 
+def test_a_rule_that_may_end_a_run_needs_the_strengths_of_every_evaluated_round() -> None:
+    """With fewer of them the last round must be known beforehand, because it is measured in any case."""
+    ended = Federation(rounds=6, measures="term_strength", stop_when="val.accuracy no better for 1 rounds")
+    config = replace(BASE, data=replace(BASE.data, validation=0.2), federation=ended)
+    prepare_run(config)
+    with pytest.raises(UsageError, match=r"strength_every = 4: the last rounds are measured"):
+        prepare_run(config.changed({"federation.strength_every": 4}))
+
+
 def test_a_method_without_terms_has_no_strengths() -> None:
     rows = raffed.run(replace(BASE, federation=Federation(1, measures="term_strength"))).to_pandas()
     assert not rows["metric"].str.startswith("term_strength").any()

@@ -95,6 +95,30 @@ def test_the_clock_counts_the_steps_that_clients_make() -> None:
     assert steps_of("gldp", gldp, model=Model("resnet8")) == [5.0, 10.0]
 
 
+def test_each_round_of_a_fork_takes_the_time_of_its_own_settings(tmp_path: Path) -> None:
+    """Ten clients make 2 steps an epoch: 4 s in two epochs, 2 s in one, and then 1 s at half a second a step.
+
+    Rounds without a clock have taken no time.
+    """
+
+    def seconds(result: raffed.RunResult) -> list[float]:
+        return result.to_pandas().query("metric == 'virtual_seconds'")["value"].tolist()
+
+    usual = replace(run(rounds=2), data=Data("digits", "iid:10", samples=170))
+    twice = replace(usual, clock=Clock(speeds="constant"), local=replace(usual.local, epochs=2))
+    raffed.run(twice, tmp_path / "run")
+    raffed.fork(tmp_path / "run", {"local.epochs": 1.0, "federation.rounds": 3}, tmp_path / "a")
+    half: dict[str, Value] = {"clock.seconds": 0.5, "federation.rounds": 5}
+    assert seconds(raffed.fork(tmp_path / "a", half, tmp_path / "b")) == [4.0, 8.0, 10.0, 11.0, 12.0]
+    assert raffed.verify(tmp_path / "b", rounds=9).ok
+    raffed.run(usual, tmp_path / "plain")
+    timed: dict[str, Value] = {"clock.speeds": "constant", "federation.rounds": 4}
+    assert seconds(raffed.fork(tmp_path / "plain", timed, tmp_path / "c")) == [2.0, 4.0]
+    new: dict[str, Value] = {"data.split": "dirichlet:10:0.5", "federation.rounds": 3}
+    with pytest.raises(UsageError, match="its clock looks at the clients' numbers of samples"):
+        raffed.fork(tmp_path / "run", new, tmp_path / "d")
+
+
 def test_the_clock_counts_the_epochs_that_clients_draw() -> None:
     drawn = [
         max(int(seeds.rng(1, "epochs", round, client).integers(1, 6)) for client in range(10))
