@@ -154,7 +154,7 @@ def of_another_run(run: Path) -> None:
     [
         (faster, [], "was edited"),
         (of_another_run, [], "another run"),
-        (lambda run: None, ["--threads", "2"], "nor another number of threads (there 1)"),
+        (lambda run: None, ["--threads", "2"], "nor with another number of threads (there 1)"),
     ],
     ids=["an edited configuration", "the checkpoint of another run", "other threads, whose bits are others"],
 )
