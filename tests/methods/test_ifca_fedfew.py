@@ -265,11 +265,7 @@ def test_one_model_and_a_large_mu_are_fedavg_by_clients(norm: bool) -> None:
 
 @pytest.mark.parametrize("cohort", [False, True])
 def test_each_model_is_trained_as_if_it_were_the_only_one(cohort: bool) -> None:
-    """With momentum, weight decay and BatchNorm: the K trained models are those of K runs of FedAvg.
-
-    A stack adds in another order, by 2e-6 here on a processor with wide vectors; two models differ by more
-    than 0.01.
-    """
+    """With momentum, weight decay and BatchNorm: the K trained models are those of K runs of FedAvg."""
     local = replace(PLAIN, momentum=0.9, weight_decay=0.01, epochs=2)
     tiny = Tiny(fedfew(3), net=network(True), local=local, cohort=cohort).run(2, EVERYBODY)
     held, w, b = bank(tiny), tiny.server.w, tiny.server.b
@@ -281,7 +277,7 @@ def test_each_model_is_trained_as_if_it_were_the_only_one(cohort: bool) -> None:
         found = [State(sent.w, sent.b), *(State(m.w, m.b) for m in told(tiny, client).models.models.values())]
         for one, start in zip(found, starts, strict=True):
             alone = plain.visit(client, broadcast=Broadcast(2, start.w, start.b, {})).trained
-            torch.testing.assert_close(one.w.flat, alone.w.flat, rtol=0, atol=1e-5)
+            torch.testing.assert_close(one.w.flat, alone.w.flat, rtol=0, atol=1e-5)  # two differ by 0.6
             torch.testing.assert_close(one.b.flat, alone.b.flat, rtol=0, atol=1e-5)
 
 
