@@ -317,9 +317,6 @@ def chain_of(module: nn.Module) -> LinearChain | None:
         return None
     if any(type(layer) is not head and type(layer) not in ELEMENTWISE for _, layer in body[1:]):
         return None
-    weights = [weight for _, layer in body for weight in layer.parameters()]
-    if len(set(weights)) < len(weights):  # two layers share one, whose gradient is a sum
-        return None
     return LinearChain(tuple(ELEMENTWISE.get(type(layer), name) for name, layer in body[1:]), head)
 
 

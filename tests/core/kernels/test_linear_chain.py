@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from raffed.core.kernels import optimise
 from raffed.core.kernels.linear import LinearChain, chain_of
 from raffed.core.losses import cross_entropy
 from raffed.core.training.network import Network
@@ -89,16 +90,6 @@ def test_an_activation_that_stands_in_two_places_acts_in_both() -> None:
     assert same_bits(module(x), chain(module).alone(dict(module.named_parameters()), x))
 
 
-def tied() -> list[nn.Module]:
-    """Two layers with one weight."""
-    first, second = nn.Linear(12, 12), nn.Linear(12, 12)
-    second.weight = first.weight
-    return [nn.Flatten(1), first, nn.ReLU(), second]
-
-
-TWICE = nn.Linear(12, 12)
-
-
 class Doubled(nn.Linear):
     """A layer that chain.py does not know, though it is a Linear."""
 
@@ -115,13 +106,20 @@ class Doubled(nn.Linear):
         [nn.Flatten(1), nn.Linear(12, 6), nn.BatchNorm1d(6)],
         [nn.Flatten(1), Doubled(12, 6)],
         [nn.Flatten(1), nn.Linear(12, 6), nn.Softmax(1)],
-        [nn.Flatten(1), TWICE, nn.ReLU(), TWICE],  # its gradient is a sum
-        tied(),
         [],
     ],
 )
 def test_what_is_no_chain(body: list[nn.Module]) -> None:
     assert chain_of(Net(nn.Sequential(*body), nn.Linear(6, 4))) is None
+
+
+def test_layers_that_share_a_weight_are_no_chain() -> None:
+    """Its gradient is a sum, whether one layer stands in two places or two layers have one weight."""
+    first, second = nn.Linear(12, 12), nn.Linear(12, 12)
+    second.weight = first.weight
+    for other in (first, second):
+        body = nn.Sequential(nn.Flatten(1), first, nn.ReLU(), other)
+        assert optimise(Net(body, nn.Linear(12, 4))) is None
 
 
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "ditto", "fedrep", "map", "fedproto", "apfl"])
