@@ -241,7 +241,15 @@ def executed(
 
     Returns:
         All jobs, as they are at the end.
+
+    Raises:
+        DataFileError: Data of one's own have changed since some runs were begun, and others would begin.
     """
+    runs = [job for job in planned if isinstance(job, planner.PlannedRun)]
+    if any(not job.left_out and not job.done for job in runs):
+        from raffed.runs.folder import check_data  # late, because it loads torch
+
+        check_data(job.folder for job in runs if holds_run(job.folder))
     began, limit, known = time.monotonic(), seconds, set[Path]()
     while True:
         go_on(planned, asked.accept)

@@ -7,14 +7,15 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from raffed.config.faults import Faults
 from raffed.config.federation import Federation
 from raffed.config.run import RunConfig
-from raffed.config.sections import Clock, Runtime
+from raffed.config.sections import Runtime
+from raffed.config.training import Local
 from raffed.errors import UsageError
 from raffed.methods.authors import without_engine
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.runs.record import hardware
+from raffed.runtime.run_method import references_in
 from raffed.tables.items import stages_of
 from raffed.tables.planner import PlannedRun
 
@@ -69,7 +70,7 @@ class Speed:
 def _probed_by(config: RunConfig) -> tuple[str, tuple[object, ...]]:
     """Return the split, and what else decides the speed of a step. Runs that agree in it share a probe."""
     data, gpu = config.data, config.runtime.gpu_fraction
-    return data.split, (data.dataset, data.transform, config.model.name, config.local.batch_size, gpu)
+    return data.split, (data.dataset, data.transform, repr(config.model), config.local.batch_size, gpu)
 
 
 def estimated(jobs: Iterable[PlannedRun], tell: Callable[[str], None]) -> list[PlannedRun]:
@@ -119,7 +120,8 @@ class _Probes:
         return _seconds(config, config.federation.rounds, speed, self._sizes_of(config))
 
     def _sizes_of(self, config: RunConfig) -> list[int]:
-        share = repr((config.data, config.seed))  # methods of one task share its sizes
+        # Methods of one task share its sizes; own code is looked at before anything is executed
+        share = repr((config.data, config.seed, references_in(config)))
         if share not in self._sizes:
             self._sizes[share] = sizes_of(config)
         return self._sizes[share]
@@ -168,14 +170,14 @@ def _probed(config: RunConfig) -> Speed | str:
     from raffed.runs.run import run
     from raffed.runtime.setup import prepare_run
 
-    local = replace(config.local, epochs=1e-6, epochs_to=0, min_steps=PROBE_STEPS)
+    # FedAvg, and nothing else in which runs that share a probe may differ: own code of one of them must not
+    # stop the others. At rate 0 nothing diverges.
+    local = Local(lr=0.0, batch_size=config.local.batch_size, epochs=1e-6, min_steps=PROBE_STEPS)
     runtime = Runtime(
         execution="serial", gpu_fraction=config.runtime.gpu_fraction, threads=config.runtime.threads
     )
-    # Without planned faults and a clock, because a probe whose only client drops out measures nothing, and no
-    # server waits for more clients than train
-    small = replace(config, method="fedavg", args={}, local=local, runtime=runtime)
-    small = replace(small, faults=Faults(), clock=Clock())
+    small = RunConfig("fedavg", {}, config.data, config.model, local, numerics=config.numerics)
+    small = replace(small, runtime=runtime, seed=config.seed)
     try:
         small = replace(small, federation=Federation(rounds=stages_of(config.data)))
         rate = 1 / prepare_run(small).partition.num_clients  # a round

@@ -14,6 +14,7 @@ from raffed.analysis.runs.conditions import ROUNDING
 
 import raffed
 from raffed import Claim
+from raffed.api.reproducing import Asked, plan
 from raffed.cli import main
 from raffed.config.run import RunConfig
 from raffed.errors import NumericsError, UnknownNameError, UsageError
@@ -152,6 +153,21 @@ def test_a_diverged_run_spoils_no_table(cli: Cli, tmp_path: Path, monkeypatch: p
     assert runs == {"FedAvg": 1, "FedProx": 0, "FedRS": 1}
     assert about["left_out"] == ["FedProx, FaMnist LeNet: diverged: seed 0: the loss of client 3 is nan"]
     assert (tmp_path / "map" / "table2" / "smoke" / "table.md").exists()
+
+
+@pytest.mark.parametrize("first", ["diverging", "lost"])
+def test_a_row_stops_no_other_row_with_which_it_shares_a_probe(tmp_path: Path, first: str) -> None:
+    """Neither one whose training diverges in its first steps, nor one whose own code is gone."""
+    base = raffed.RunConfig(data=raffed.Data("digits", "iid:5", local_test=0.2))
+    changes = {"diverging": {"local.lr": 900.0}, "lost": {"loss": "./lost.py:loss"}, "FedAvg": {}}
+    rows = dict.fromkeys([first, *changes])
+    item = raffed.table("t", "T", {(row, "digits"): base.changed(changes[row]) for row in rows})
+    serial = raffed.Runtime(execution="serial")
+    jobs = plan(Asked(item, "full", tmp_path, (), 1, serial), None, lambda text: None)
+    left_out = {job.cells[0].row: job.left_out for job in jobs if isinstance(job, PlannedRun)}
+    assert left_out["diverging"] == left_out["FedAvg"] == ""
+    assert "lost.py: there is no such file" in left_out["lost"]
+    assert len({job.seconds for job in jobs if not job.left_out}) == 1, "they share a probe"
 
 
 def test_the_estimate_is_rounds_times_steps_times_seconds(tmp_path: Path) -> None:

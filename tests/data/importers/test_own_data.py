@@ -8,6 +8,7 @@ import shutil
 import stat
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -235,7 +236,8 @@ def changed(table: Path) -> None:
 def test_no_run_begins_beside_runs_of_data_that_have_changed(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither a trial of a sweep that goes on nor a further seed: their accuracies could not be compared."""
+    """Neither a trial of a sweep that goes on, nor a further seed, nor a cell of a table: their accuracies
+    could not be compared."""
     monkeypatch.setattr("raffed.api.many_runs.in_processes", lambda runs: False)
     base = config(f"csv:{table}?label=target", rounds=1).changed({"data.validation": 0.2})
     out = tmp_path / "seeds"
@@ -244,14 +246,21 @@ def test_no_run_begins_beside_runs_of_data_that_have_changed(
     sweep = SweepFolder(tmp_path / "sweep", request, resume=False)
     raffed.run(request.config("fedprox", {"mu": 0.1}), sweep.trial("fedprox", {"mu": 0.1}))
     check_trials(sweep.path, accept=False)
+    item = raffed.table("wine", "Wine", {("FedAvg", "wine"): base})
+    serial, tables = raffed.Runtime(execution="serial"), tmp_path / "tables"
+    reproduce = partial(raffed.reproduce, item, "full", out=tables, runtime=serial, progress=False)
+    cells = reproduce(seeds=1).tables
     changed(table)
     with pytest.raises(DataFileError, match=r"wine\.csv.* has changed since the run"):
         check_trials(sweep.path, accept=False)
     with pytest.raises(DataFileError, match=r"wine\.csv.* has changed since the run"):
         raffed.compare("fedavg", base, out=out, seeds=2, progress=False)
+    with pytest.raises(DataFileError, match=r"wine\.csv.* has changed since the run"):
+        reproduce(seeds=2)
     table.unlink()
     kept = raffed.compare("fedavg", base, out=out, seeds=1, progress=False).seeds["fedavg"]
     assert kept.accuracy.mean == first.accuracy.mean, "where nothing begins, no data are needed"
+    assert all(frame.equals(cells[title]) for title, frame in reproduce(seeds=1).tables.items())
 
 
 def test_the_model_of_a_client_is_made_from_the_data_of_its_run(
