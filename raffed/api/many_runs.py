@@ -320,8 +320,8 @@ class _Worker:
     def _listen_to(self, stream: IO[str] | None) -> None:
         for line in stream or ():
             event: Event = {"event": "said", "text": line.rstrip("\n")}
-            if stream is self.process.stdout:
-                with contextlib.suppress(ValueError):  # something other than raffed printed it
+            if stream is self.process.stdout and line.startswith('{"event"'):  # else others printed it
+                with contextlib.suppress(ValueError):  # it was cut off by the end of the process
                     event = json.loads(line)
             self._heard.put((self, event))
 

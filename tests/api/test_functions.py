@@ -308,6 +308,18 @@ def test_a_dead_process_is_named_and_the_next_begins(tmp_path: Path, monkeypatch
     assert shown.events == ["begin 0", "said a warning", "failed 0", "begin 1", "failed 1"]
 
 
+def test_what_others_print_on_the_process_s_stdout_is_no_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a program that own code starts: its number or JSON is shown like any other text."""
+    texts = ["3", '{"a": 1}', "{"]
+    program = f"print({chr(10).join(texts)!r})".replace("{", "{{").replace("}", "}}")
+    monkeypatch.setattr("raffed.api.many_runs.PROGRAM", program)
+    shown = Heard()
+    execute_at_once(two_runs(tmp_path)[:1], shown, free=[{}])
+    assert shown.events == ["begin 0", *(f"said {text}" for text in texts), "failed 0"]
+
+
 def test_a_second_stop_ends_a_deaf_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = (
         "import signal, time; signal.signal(15, signal.SIG_IGN); "
