@@ -204,9 +204,9 @@ class Faults(Attacks):
         return bool(self.at) or any(getattr(self, kind) for kind in KINDS)
 
     @property
-    def last_client(self) -> int:
-        """The largest client number in `at`, or -1 if `at` is empty."""
-        return max((client for _, client, _, _ in self._listed()), default=-1)
+    def clients_at(self) -> set[int]:
+        """The clients that `at` names."""
+        return {client for _, client, _, _ in self._listed()}
 
     @property
     def last_begin(self) -> int:

@@ -17,6 +17,7 @@ from raffed.core.measures.scores import ScoreCounts
 from raffed.core.messages import Upload
 from raffed.core.params import Params
 from raffed.errors import NumericsError, UsageError
+from raffed.federation.selection import check_named
 from raffed.results.metric import Row
 from raffed.results.metrics import ATTACK_SUCCESS, ATTACKING
 
@@ -169,11 +170,7 @@ def check_attack(
         return
     what = f"faults.attack = {plan.attack!r}"
     listed, clients = plan.listed_attackers(), len(trainable)
-    if others := sorted(set(listed) - set(trainable)):
-        raise UsageError(
-            f"faults.attacker_list names client {others[-1]}, which is not one of those that train; "
-            f"these are {clients} clients, from {trainable[0]} to {trainable[-1]}"
-        )
+    check_named("faults.attacker_list", listed, trainable)
     if not listed and not round(plan.attackers * clients):
         raise UsageError(
             f"faults.attackers = {plan.attackers:g} of {clients} clients comes to none of them; it must be "

@@ -7,7 +7,7 @@ therefore the same for every method, unless the rule looks at losses, which depe
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -198,16 +198,21 @@ def check_selection(
             )
 
 
+def check_named(what: str, clients: Collection[int], trainable: Sequence[int]) -> None:
+    """Raise a UsageError if a setting, `what`, names a client that never trains."""
+    if others := sorted(set(clients) - set(trainable)):
+        raise UsageError(
+            f"{what} names client {others[-1]}, which is not one of those that train; these are "
+            f"{len(trainable)} clients, from {trainable[0]} to {trainable[-1]}"
+        )
+
+
 def _check_rule(
     federation: Federation, method: str, mean: Mean, rule: Rule, trainable: Sequence[int]
 ) -> None:
     what = f"federation.selection = {federation.selection!r}"
     if isinstance(rule, Fixed):
-        if others := sorted({client for listed in rule.rounds() for client in listed} - set(trainable)):
-            raise UsageError(
-                f"{what} names client {others[-1]}, which is not one of those that train; these are "
-                f"{len(trainable)} clients, from {trainable[0]} to {trainable[-1]}"
-            )
+        check_named(what, {client for listed in rule.rounds() for client in listed}, trainable)
         if federation.participation != 1.0:
             raise UsageError(
                 f"federation.participation = {federation.participation:g} has no effect with {what}, which "

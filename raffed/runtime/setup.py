@@ -18,7 +18,7 @@ from raffed.data.preparation import check_numbers_given, with_numbers
 from raffed.data.stages import Stages
 from raffed.errors import UsageError
 from raffed.federation.faults import check_attack
-from raffed.federation.selection import check_clock, check_selection, check_waiting
+from raffed.federation.selection import check_clock, check_named, check_selection, check_waiting
 from raffed.models import is_own
 from raffed.own.carried import RunCode
 from raffed.runtime import setup_model
@@ -180,6 +180,7 @@ def check_new(federation: Federation, faults: Faults, runtime: Runtime, data: Fe
             f"federation.participation = {share:g} of {trainable} clients comes to none of them; it must "
             f"be above {0.5 / trainable:.4g}, such as {1 / trainable:.4g} for one client a round"
         )
+    check_named("faults.at", faults.clients_at, data.trainable)
     if faults.last_begin > federation.rounds:
         raise UsageError(f"faults.at names round {faults.last_begin}; rounds are 1 to {federation.rounds}")
 
@@ -233,16 +234,14 @@ def _check_gpu(runtime: Runtime) -> None:
 
 
 def _check_numbers(config: RunConfig, clients: int) -> None:
-    """Check the options that contain a number of clients or the number of a client, of `clients` in all."""
-    faults, per_actor = config.faults, config.runtime.clients_per_actor
+    """Check the options that contain a number of clients, of `clients` in all."""
+    per_actor = config.runtime.clients_per_actor
     unseen_count(config.federation, clients)
     if per_actor > clients:
         raise UsageError(
             f"runtime.clients_per_actor = {per_actor}, but there are only {clients} clients; set it to "
             f"at most {clients}"
         )
-    if faults.last_client >= clients:
-        raise UsageError(f"faults.at names client {faults.last_client}; clients are 0 to {clients - 1}")
 
 
 def _check_stop_rule(federation: Federation, validation: float, method: str, has_global: bool) -> None:

@@ -282,7 +282,6 @@ def test_a_bound_that_nothing_reaches_is_the_run_with_the_mean() -> None:
         ({"at": "drop 3"}, "KIND CLIENT@ROUND"),
         ({"at": "dorp 3@1"}, "nearest: drop"),
         ({"at": "drop 3@0"}, "counted from 1"),
-        ({"at": "drop 3@1, late 10@1"}, r"faults\.at names client 10; clients are 0 to 9"),
         ({"corrupt_kind": "inf"}, "corrupt_kind"),
         ({"attackers": 0.2}, "no effect without faults.attack"),
         ({"attack": "sign_flip"}, "who attacks"),
@@ -307,6 +306,16 @@ def test_attackers_are_clients_that_train(seed: int) -> None:
     unseen = prepare_run(run).data.unseen[0]
     with pytest.raises(UsageError, match=f"names client {unseen}, which is not one of those that train"):
         prepare_run(replace(run, faults=Faults(attack="sign_flip", attacker_list=str(unseen))))
+
+
+@pytest.mark.parametrize("unseen_clients", [0.0, 0.5])
+def test_planned_faults_are_of_clients_that_train(unseen_clients: float) -> None:
+    run = replace(config(), federation=Federation(rounds=1, unseen_clients=unseen_clients))
+    client = (*prepare_run(run).data.unseen, 10)[0]
+    with pytest.raises(
+        UsageError, match=rf"faults\.at names client {client}, which is not one of those that"
+    ):
+        raffed.run(replace(run, faults=Faults(at=f"drop {client}@1")))
 
 
 @pytest.mark.parametrize(
