@@ -229,11 +229,7 @@ def execute_all(
     Raises:
         DataFileError: Data of one's own have changed since some runs were begun, and others would begin.
     """
-    begun = [run.folder for run in runs if holds_run(run.folder)]
-    if 0 < len(begun) < len(runs):
-        from raffed.runs.folder import check_data  # late, because it loads torch
-
-        check_data(begun)
+    check_same_data([run.folder for run in runs])
     with one_ray(runs[0].config, runs[0].folder):
         if "seed" in runs[0].about and in_processes(runs):
             done = [run for run in runs if run.finished]
@@ -280,6 +276,15 @@ def execute_at_once(
         return team.carry_out(runs, stop)
     finally:
         team.kill()
+
+
+def check_same_data(folders: Sequence[Path]) -> None:
+    """Apply `check_data` to the runs that have begun in these folders, if others are still to begin."""
+    begun = [folder for folder in folders if holds_run(folder)]
+    if 0 < len(begun) < len(folders):
+        from raffed.runs.folder import check_data  # late, because it loads torch
+
+        check_data(begun)
 
 
 class _Worker:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from raffed.api.branching import horizon_of
-from raffed.api.many_runs import Ending, execute_at_once
+from raffed.api.many_runs import Ending, check_same_data, execute_at_once
 from raffed.api.reporting import ItemTables, as_frame, write_item_tables
 from raffed.api.running import Run, holds_run, make_progress, one_ray
 from raffed.api.tuning import seconds_of
@@ -245,11 +245,7 @@ def executed(
     Raises:
         DataFileError: Data of one's own have changed since some runs were begun, and others would begin.
     """
-    runs = [job for job in planned if isinstance(job, planner.PlannedRun)]
-    if any(not job.left_out and not job.done for job in runs):
-        from raffed.runs.folder import check_data  # late, because it loads torch
-
-        check_data(job.folder for job in runs if holds_run(job.folder))
+    check_same_data([job.folder for job in planned if not job.left_out])
     began, limit, known = time.monotonic(), seconds, set[Path]()
     while True:
         go_on(planned, asked.accept)

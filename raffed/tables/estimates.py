@@ -7,10 +7,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from raffed.config.federation import Federation
 from raffed.config.run import RunConfig
-from raffed.config.sections import Runtime
-from raffed.config.training import Local
 from raffed.errors import UsageError
 from raffed.methods.authors import without_engine
 from raffed.results.runfile import RUN_FILE, read_run
@@ -172,14 +169,13 @@ def _probed(config: RunConfig) -> Speed | str:
 
     # FedAvg, and nothing else in which runs that share a probe may differ: own code of one of them must not
     # stop the others. At rate 0 nothing diverges.
-    local = Local(lr=0.0, batch_size=config.local.batch_size, epochs=1e-6, min_steps=PROBE_STEPS)
-    runtime = Runtime(
-        execution="serial", gpu_fraction=config.runtime.gpu_fraction, threads=config.runtime.threads
-    )
-    small = RunConfig("fedavg", {}, config.data, config.model, local, numerics=config.numerics)
-    small = replace(small, runtime=runtime, seed=config.seed)
+    small = RunConfig(data=config.data, model=config.model, numerics=config.numerics, seed=config.seed)
+    size, share, threads = config.local.batch_size, config.runtime.gpu_fraction, config.runtime.threads
+    local = replace(small.local, lr=0.0, batch_size=size, epochs=1e-6, min_steps=PROBE_STEPS)
+    runtime = replace(small.runtime, execution="serial", gpu_fraction=share, threads=threads)
     try:
-        small = replace(small, federation=Federation(rounds=stages_of(config.data)))
+        small = replace(small, local=local, runtime=runtime)
+        small = small.changed({"federation.rounds": stages_of(config.data)})
         rate = 1 / prepare_run(small).partition.num_clients  # a round
         rows = run(small.changed({"federation.participation": rate})).to_pandas()
     except UsageError as error:
