@@ -160,7 +160,7 @@ def _sweep(
     if not complete:
         raise RaffedError(
             f"{out}: not every method has chosen settings and finished its final runs; `{_again(out)}` "
-            "goes on"
+            "does what is left; settings that diverged are not tried again"
         )
 
 
